@@ -1,0 +1,59 @@
+"""ssmprune makes trained diagonal state space models smaller and faster, without retraining.
+
+import ssmprune as sp
+
+small = sp.prune(model, ratio=0.5)             # LAST, the two-line door
+
+systems = sp.read(model)                       # the same, step by step
+plan = sp.make_plan(systems, ratio=0.5, method=sp.LAST)
+print(plan)
+quiet = sp.mask(model, plan)                   # same shapes, pruned states silent
+small = sp.shrink(model, plan)                 # smaller and faster
+sp.save(small, "small.safetensors")
+"""
+
+from .allocation import layer_adaptive, layer_share, pooled, uniform
+from .checkpoint import load, save
+from .discretization import bilinear, zoh
+from .errors import InputError
+from .methods import (
+    GLOBAL_HINF,
+    GLOBAL_MAGNITUDE,
+    LAMP,
+    LAST,
+    RANDOM,
+    UNIFORM_HINF,
+    UNIFORM_MAGNITUDE,
+    Method,
+)
+from .plan import Plan, make_plan
+from .surgery import mask, prune, read, shrink
+from .system import DiagonalSystem
+
+__version__ = "0.1.0"
+__all__ = [
+    "GLOBAL_HINF",
+    "GLOBAL_MAGNITUDE",
+    "LAMP",
+    "LAST",
+    "RANDOM",
+    "UNIFORM_HINF",
+    "UNIFORM_MAGNITUDE",
+    "DiagonalSystem",
+    "InputError",
+    "Method",
+    "Plan",
+    "bilinear",
+    "layer_adaptive",
+    "layer_share",
+    "load",
+    "make_plan",
+    "mask",
+    "pooled",
+    "prune",
+    "read",
+    "save",
+    "shrink",
+    "uniform",
+    "zoh",
+]

@@ -1,0 +1,51 @@
+"""Our S4D layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..arrays import Mask
+from ..system import DiagonalSystem
+from . import torch_states
+
+if TYPE_CHECKING:
+    from ..models.s4d import S4DLayer
+
+
+class S4DAdapter:
+    """Reads and cuts `ssmprune.models.s4d.S4DLayer`; steps belong to the channels and stay."""
+
+    name = "s4d"
+    state_axis = torch_states.COMMON_AXES | {"C": 1, "channel": 0}  # the axis along which a tensor runs over the states
+
+    def layers(self, model: Any) -> dict[str, S4DLayer]:
+        """Return the S4D layers of a torch model by module path."""
+        return torch_states.modules(model, "ssmprune.models.s4d", "S4DLayer")
+
+    def read(self, layer: S4DLayer, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
+        """Discretise in float64 whatever the layer's own precision."""
+        channel = torch_states.numbers(layer.channel)
+        step = torch_states.numbers(layer.log_step.double().exp()) * layer.step_rescale
+        return DiagonalSystem.from_continuous(
+            torch_states.poles(layer),
+            (torch_states.complex_numbers(layer.B) * torch_states.numbers(layer.mask))[:, None],
+            torch_states.complex_numbers(layer.C)[:, None, :],
+            step[channel],
+            torch_states.discretization(layer),
+            channel=channel,
+            channels=len(step),
+            gain=2.0 if layer.conj_sym else 1.0,
+            backward_delay=layer.backward_delay,
+            unstable=unstable,
+        )
+
+    def mask(self, layer: S4DLayer, keep: Mask) -> None:
+        """Silence the other states; they stay silent through further training."""
+        torch_states.mask(layer, keep)
+
+    def shrink(self, layer: S4DLayer, keep: Mask) -> None:
+        """Remove the other states; a channel may end with none."""
+        torch_states.shrink(layer, keep, self.state_axis)
+
+
+ADAPTER = S4DAdapter()

@@ -1,0 +1,50 @@
+"""Our S5 layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..arrays import Mask
+from ..system import DiagonalSystem
+from . import torch_states
+
+if TYPE_CHECKING:
+    from ..models.s5 import S5Layer
+
+
+class S5Adapter:
+    """Reads and cuts `ssmprune.models.s5.S5Layer`."""
+
+    name = "s5"
+    state_axis = torch_states.COMMON_AXES | {
+        "C": 2,
+        "log_step": 0,
+    }  # the axis along which a tensor runs over the states
+
+    def layers(self, model: Any) -> dict[str, S5Layer]:
+        """Return the S5 layers of a torch model by module path."""
+        return torch_states.modules(model, "ssmprune.models.s5", "S5Layer")
+
+    def read(self, layer: S5Layer, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
+        """Discretise in float64 whatever the layer's own precision."""
+        step = torch_states.numbers(layer.log_step.double().exp()) * layer.step_rescale
+        return DiagonalSystem.from_continuous(
+            torch_states.poles(layer),
+            torch_states.complex_numbers(layer.B) * torch_states.numbers(layer.mask)[:, None],
+            torch_states.complex_numbers(layer.C),
+            step,
+            torch_states.discretization(layer),
+            gain=2.0 if layer.conj_sym else 1.0,
+            unstable=unstable,
+        )
+
+    def mask(self, layer: S5Layer, keep: Mask) -> None:
+        """Silence the other states; they stay silent through further training."""
+        torch_states.mask(layer, keep)
+
+    def shrink(self, layer: S5Layer, keep: Mask) -> None:
+        """Remove the other states."""
+        torch_states.shrink(layer, keep, self.state_axis)
+
+
+ADAPTER = S5Adapter()

@@ -1,0 +1,22 @@
+"""Magnitude scores: the size of a state's parameters, as in weight pruning (the paper's appendix D.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Real
+from ..system import DiagonalSystem
+from . import squared_norms
+
+
+def magnitude(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+    """Return log |λ̄_i|²|B̄_i|²|C_i|². Squared, so that the layer-adaptive allocation of it is LAMP.
+
+    >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.25], B=[[1], [1]], C=[[1, 1]])
+    >>> magnitude(system, np.random.default_rng()) / np.log(2)
+    array([-2., -4.])
+    """
+    b, c = squared_norms(system)
+    with np.errstate(divide="ignore"):
+        score: Real = np.log(b * c) + 2 * system.log_poles.real
+    return score

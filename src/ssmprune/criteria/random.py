@@ -1,0 +1,13 @@
+"""Random scores: the baseline every criterion has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Real
+from ..system import DiagonalSystem
+
+
+def random(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+    """Return independent uniform draws as log-scores, so that every order of the states is equally likely."""
+    return np.log1p(-rng.random(system.n))  # in (-inf, 0]; 1 - u is never 0, so no state is worth nothing

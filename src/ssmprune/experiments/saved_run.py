@@ -1,0 +1,82 @@
+"""A training on disk: what a killed run needs to go on to the bit, and the log of what it did.
+
+Data order and dropout are drawn afresh from (seed, epoch) and (seed, step), so weights, Adam's moments
+and a few numbers are the whole state: no generator has to be saved.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..files import write_atomically
+
+
+@dataclass
+class Position:
+    """Where a training stands: steps done, seconds spent, the best validation accuracy and its epoch."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best_accuracy: float = -1.0
+    best_epoch: int = 0
+
+
+def save_state(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: Position, identity: dict[str, Any]
+) -> None:
+    """Write everything that `load_state` brings back, atomically; `identity` says which training this is."""
+    tensors: dict[str, Tensor] = {f"model/{name}": value for name, value in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        for moment, value in optimizer.state[parameter].items():
+            tensors[f"adam/{name}/{moment}"] = value
+    metadata = {"position": json.dumps(asdict(position)), "identity": json.dumps(identity)}
+    write_atomically(path, to_bytes({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata))
+
+
+def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]) -> Position:
+    """Put weights and moments back into `model` and `optimizer`; refuse the state of another training."""
+    device = next(model.parameters()).device
+    try:
+        with safe_open(path, "pt", device=str(device)) as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"Cannot read the saved training {path}: {error}. Remove it to start afresh.") from error
+    saved = json.loads(metadata["identity"])
+    changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
+    if changed:
+        raise InputError(
+            f"{path.parent} holds another training (its {', '.join(changed)} differ from what was asked for). "
+            "Give the same options to go on with it, or another folder to start afresh."
+        )
+    model.load_state_dict({k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")})
+    for name, parameter in model.named_parameters():
+        prefix = f"adam/{name}/"
+        moments = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        optimizer.state[parameter] = moments
+    return Position(**json.loads(metadata["position"]))
+
+
+class Log:
+    """A JSON-lines file, one object per event, that forgets what happened after the step a run resumes from."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        """Open `path` for appending after dropping the events later than `step`."""
+        self.path = path
+        lines = path.read_text().splitlines(keepends=True) if path.exists() and step else []
+        complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
+        write_atomically(path, "".join(line for line in complete if json.loads(line)["step"] <= step).encode())
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event."""
+        with self.path.open("a") as file:
+            file.write(json.dumps({"event": event, **fields}) + "\n")

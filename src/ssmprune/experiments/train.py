@@ -1,0 +1,239 @@
+"""Train a classifier on a task, or fine-tune a pruned one: one function, resumable to the bit."""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ..errors import InputError
+from ..models import checkpoint
+from ..models.classifier import Classifier
+from ..tasks.task import Split, Task
+from . import processes
+from .divergence import Diverged, culprit, finite_gradients
+from .evaluate import Score, score, tally, tally_split, tensors
+from .meter import Meter
+from .recipes import Recipe
+from .saved_run import Log, Position, load_state, save_state
+
+SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a training reached; `best` and `last` are checkpoints that `models.checkpoint.load` reads."""
+
+    best: Path
+    last: Path
+    best_accuracy: float  # on the validation split
+    best_epoch: int
+    steps: int
+    seconds: float  # of training and validation, over all resumptions
+    finished: bool  # False when it was asked to stop; the same call goes on
+
+
+def train(
+    task: Task,
+    recipe: Recipe,
+    run_dir: Path,
+    *,
+    root: Path | None = None,
+    seed: int = 0,
+    start: Classifier | None = None,
+    save_every: int = 100,
+    progress: bool = True,
+) -> Result:
+    """Train by `recipe` on `task`, from scratch or from the model `start`; a `run_dir` with a saved state goes on.
+
+    The folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy), `last.safetensors` and
+    `state.safetensors`, from which a killed training resumes. State and log are written every `save_every`
+    steps. Under torchrun every process calls this, and each batch is shared among them.
+    """
+    task = task.replace(**recipe.task)
+    examples, val = task.load("train", root), task.load("val", root)
+    with processes.joined() as group, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = copy.deepcopy(start) if start else Classifier(recipe.config(task, examples.inputs, examples.outputs))
+        training = _Training(model, recipe, task, examples, val, group, run_dir, seed)
+        return training.run(save_every, progress and group.rank == 0)
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """The paper's two groups: poles, steps and B at the SSM rate without decay, all else at the usual rate."""
+    ssm, rest = [], []
+    for name, parameter in model.named_parameters():
+        *owners, leaf = name.split(".")
+        (ssm if "ssm" in owners and leaf in SSM_PARAMETERS else rest).append(parameter)
+    return [
+        {"params": ssm, "lr": recipe.ssm_lr, "peak": recipe.ssm_lr, "weight_decay": 0.0},
+        {"params": rest, "lr": recipe.lr, "peak": recipe.lr, "weight_decay": recipe.weight_decay},
+    ]
+
+
+def rate(step: int, steps: int, warmup: float) -> float:
+    """Share of the peak learning rate at `step`: linear for the first `warmup` steps, then half a cosine to zero.
+
+    >>> [round(rate(step, 10, 2), 2) for step in (0, 1, 2, 6, 10)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < warmup:
+        return min(1.0, (step + 1) / warmup)
+    return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
+
+
+@contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """A list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two."""
+    requests: list[int] = []
+    if current_thread() is not main_thread():  # only the main thread may set handlers
+        yield requests
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: requests.append(number)) for number in signals]
+    try:
+        yield requests
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+class _Training:
+    """One training in progress."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        recipe: Recipe,
+        task: Task,
+        train: Split,
+        val: Split,
+        group: processes.Group,
+        run_dir: Path,
+        seed: int,
+    ) -> None:
+        self.recipe, self.train, self.val, self.group, self.seed = recipe, train, val, group, seed
+        self.examples = min(recipe.examples or len(train), len(train))
+        self.per_epoch = self.examples // recipe.batch
+        self.steps = self.per_epoch * recipe.epochs
+        self._check_sizes()
+        self.model = model.to(group.device).train()
+        self.optimizer = torch.optim.AdamW(parameter_groups(model, recipe), fused=True)
+        self.identity = {
+            "task": asdict(task), "recipe": asdict(recipe), "model": asdict(model.config), "seed": seed,
+            "examples": self.examples,
+        }  # fmt: skip
+        self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
+        resumed = self.state_path.exists()
+        self.position = load_state(self.state_path, model, self.optimizer, self.identity) if resumed else Position()
+        self.replica = group.wrap(model)
+        self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
+        self.order = np.empty(0, np.int64), -1
+        self.log = Log(run_dir / "log.jsonl", self.position.step) if group.rank == 0 else None
+        if not resumed:
+            self.write("start", parameters=sum(p.numel() for p in model.parameters()), **self.identity)
+
+    def _check_sizes(self) -> None:
+        batch, size = self.recipe.batch, self.group.size
+        if batch % size:
+            raise InputError(f"{size} processes cannot share a batch of {batch} evenly; take a number that divides it.")
+        if not self.per_epoch:
+            raise InputError(f"{self.examples} training examples do not fill a batch of {batch}; take a smaller one.")
+
+    def run(self, save_every: int, progress: bool) -> Result:
+        """Train to the end, or until asked to stop."""
+        position = self.position
+        with Meter(self.steps, position.step, shown=progress) as meter, stop_requests() as requests:
+            before, begun = position.seconds, time.monotonic()
+            while position.step < self.steps and not requests:
+                seen = self.advance()
+                position.seconds = before + time.monotonic() - begun
+                epoch, rest = divmod(position.step, self.per_epoch)
+                meter.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", seen)
+                if rest == 0:
+                    meter.say(self.validate(epoch))
+                if rest == 0 or position.step % save_every == 0 or requests:
+                    self.save()
+        return Result(
+            self.best, self.last, position.best_accuracy, position.best_epoch, position.step, position.seconds,
+            finished=position.step == self.steps,
+        )  # fmt: skip
+
+    def advance(self) -> Score:
+        """One optimiser step; returns how the model does on its batch."""
+        share = rate(self.position.step, self.steps, self.recipe.warmup * self.per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["peak"] * share
+        x, labels, lengths = self._batch()
+        self._seed_dropout()
+        logits = self.replica(x, lengths)
+        self.optimizer.zero_grad()
+        cross_entropy(logits, labels).backward()
+        if not finite_gradients(self.model):
+            raise self._diverged(x, lengths)
+        self.optimizer.step()
+        sums = tally(logits.detach(), labels)
+        self.window += sums
+        self.position.step += 1
+        return score(sums)
+
+    def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """This process' share of the next batch; the order depends on seed and epoch alone."""
+        epoch, place = divmod(self.position.step, self.per_epoch)
+        if self.order[1] != epoch:
+            self.order = np.random.default_rng([self.seed, epoch]).permutation(self.examples), epoch
+        batch = self.order[0][place * self.recipe.batch :][: self.recipe.batch]
+        return tensors(self.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
+
+    def _seed_dropout(self) -> None:
+        """Dropout of a step depends on seed, step and rank alone, so no generator has to be saved."""
+        draw = np.random.SeedSequence([self.seed, self.position.step, self.group.rank]).generate_state(1, np.uint64)
+        torch.manual_seed(int(draw[0]))
+
+    def _diverged(self, x: Tensor, lengths: Tensor | None) -> Diverged:
+        self._seed_dropout()
+        where = culprit(self.model, x, lengths)
+        self.write("diverged", where=where)
+        return Diverged(
+            f"Training stopped at step {self.position.step}: {where} is not finite. Try a lower learning rate "
+            f"(now {self.recipe.lr}, of the SSM {self.recipe.ssm_lr}) or a longer warm-up "
+            f"(now {self.recipe.warmup} epochs) in another folder."
+        )
+
+    def validate(self, epoch: int) -> str:
+        """Score the validation split, keep the last and the best model, and say how it went."""
+        mine = np.arange(self.group.rank, len(self.val), self.group.size)
+        seen = score(self.group.total(tally_split(self.model, self.val, self.recipe.batch, mine)))
+        if self.group.rank == 0:
+            checkpoint.save(self.model, self.last)
+        if seen.accuracy > self.position.best_accuracy:
+            self.position.best_accuracy, self.position.best_epoch = seen.accuracy, epoch
+            if self.group.rank == 0:
+                checkpoint.save(self.model, self.best)
+        self.write("validation", **asdict(seen))
+        return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
+
+    def save(self) -> None:
+        """Log the steps since the last save, then write the state: a log may be ahead of it, never behind."""
+        seen = score(self.group.total(self.window))
+        self.window.zero_()
+        self.write("train", **asdict(seen), lr=self.optimizer.param_groups[1]["lr"])
+        if self.group.rank == 0:
+            save_state(self.state_path, self.model, self.optimizer, self.position, self.identity)
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Add a line to the log."""
+        if self.log:
+            self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)

@@ -1,0 +1,94 @@
+"""Classifiers on disk: one safetensors file with the config in its metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from ..errors import InputError
+from ..files import write_atomically
+from .classifier import Classifier
+from .config import Config
+
+FORMAT, VERSION = "ssmprune-classifier", 1
+
+
+def save(model: Classifier, path: str | os.PathLike[str]) -> None:
+    """Write the model's config and tensors to one `.safetensors` file."""
+    metadata = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_atomically(path, to_bytes(tensors, metadata))
+
+
+def load(path: str | os.PathLike[str]) -> Classifier:
+    """The model that `save` wrote, in evaluation mode on the CPU, in the precision it was saved in."""
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            config = _config(path, file.metadata() or {})
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            model = _empty_model(path, config, shapes)
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise InputError(f"{path} is damaged or no safetensors file ({error}).") from error
+    _check_types(path, model, tensors)
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
+
+
+def _config(path: Path, metadata: dict[str, str]) -> Config:
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"{path} was not saved by ssmprune (its format is {metadata.get('format')!r}).")
+    if metadata.get("version") != str(VERSION):
+        raise InputError(f"{path} has version {metadata.get('version')}; this ssmprune reads version {VERSION}.")
+    try:
+        values = json.loads(metadata.get("config", ""))
+    except ValueError as error:
+        raise InputError(f"{path}: the config is not JSON ({error}).") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: the config must be a JSON object, not {values!r}.")
+    try:
+        return Config.from_dict(values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _empty_model(path: Path, config: Config, shapes: dict[str, tuple[int, ...]]) -> Classifier:
+    """A model without memory whose names and shapes agree with the file's."""
+    sizes = (config.inputs, config.outputs, config.width, config.depth, *config.states)
+    if max(sizes) > sum(map(_numel, shapes.values())):
+        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
+    with torch.device("meta"):
+        model = Classifier(config)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if missing := sorted(expected.keys() - shapes.keys()):
+        raise InputError(f"{path} lacks the tensors {', '.join(missing)}.")
+    if unexpected := sorted(shapes.keys() - expected.keys()):
+        raise InputError(f"{path} holds tensors its config has no place for: {', '.join(unexpected)}.")
+    for name, shape in expected.items():
+        if shapes[name] != shape:
+            raise InputError(f"{path}: {name} has shape {shapes[name]}, but its config asks for {shape}.")
+    return model
+
+
+def _check_types(path: Path, model: Classifier, tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors of another kind than the model's; real numbers may be float32 or float64, all the same."""
+    real = tensors["decoder.weight"].dtype
+    if real not in (torch.float32, torch.float64):
+        raise InputError(f"{path}: expected float32 or float64 numbers, got {real}.")
+    for name, tensor in model.state_dict().items():
+        expected = real if tensor.is_floating_point() else tensor.dtype
+        if tensors[name].dtype != expected:
+            raise InputError(f"{path}: {name} holds {tensors[name].dtype}, expected {expected}.")
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()

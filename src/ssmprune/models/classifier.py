@@ -1,0 +1,152 @@
+"""The classifier: an encoder, a stack of blocks, pooling over time and a head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import InputError
+from .block import Block, dense
+from .config import Config as Config
+from .s5 import truncated_normal
+
+TOKENS_AT_ONCE = 8192  # without gradients the batch goes through in slices that stay in the cache
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """Where a stream stands: the states of all layers, how many steps went by, the sum of their features."""
+
+    layers: tuple[Tensor, ...]  # (batch, n) complex each
+    steps: int
+    total: Tensor  # (batch, width)
+
+
+class Classifier(nn.Module):
+    """Sequences (batch, length, inputs), or tokens (batch, length), to logits (batch, outputs).
+
+    With pooling "none" there are logits for every step, (batch, length, outputs). A retrieval model takes 2 b
+    documents, compares document i with document b + i, and returns b rows of logits.
+
+    >>> model = Classifier(Config("s5", inputs=3, outputs=5, width=8, states=(4, 4)))
+    >>> model(torch.zeros(2, 16, 3)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Random weights from torch's generator."""
+        super().__init__()
+        self._config = config
+        width = config.width
+        if config.tokens:
+            self.encoder: nn.Module = nn.Embedding.from_pretrained(
+                truncated_normal(config.inputs, width, deviation=config.inputs**-0.5), freeze=False
+            )
+        else:
+            self.encoder = dense(config.inputs, width)
+        self.layers = nn.ModuleList(Block(config, n) for n in config.states)
+        self.hidden = dense(4 * width, width) if config.retrieval else None
+        self.decoder = dense(width, config.outputs)
+
+    @property
+    def config(self) -> Config:
+        """The architecture, with the numbers of states the layers have now."""
+        return replace(self._config, states=tuple(layer.ssm.pole_re.shape[0] for layer in self.layers))
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
+        self._check(x, lengths)
+        if torch.is_grad_enabled() or self.training:
+            return self._head(self._features(x, lengths))
+        size = max(1, TOKENS_AT_ONCE // x.shape[1])
+        ends = lengths.split(size) if lengths is not None else [None] * -(-len(x) // size)
+        parts = [self._features(part, end) for part, end in zip(x.split(size), ends, strict=True)]
+        return self._head(torch.cat(parts))
+
+    def initial_state(self, batch: int) -> StreamState:
+        """The state before the first step of `batch` sequences."""
+        total = self.decoder.weight.new_zeros(batch, self._config.width)
+        return StreamState(tuple(layer.ssm.initial_state(batch) for layer in self.layers), 0, total)
+
+    def stream(self, x: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
+        """For the next chunk (batch, chunk, ...): the logits of the sequence up to each step, and the new state.
+
+        Chunks may have any size; after the last one the last logits are those of `forward`.
+        """
+        self._check_streaming()
+        self._check(x, None)
+        state = state or self.initial_state(len(x))
+        x, layers = self.encoder(x), []
+        for layer, before in zip(self.layers, state.layers, strict=True):
+            x, after = layer.stream(x, before)
+            layers.append(after)
+        steps = state.steps + x.shape[1]
+        total = state.total
+        if self._config.pooling == "mean":
+            sums = total[:, None] + x.cumsum(1)
+            total = sums[:, -1]
+            x = sums / torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)[:, None]
+        return self._head(x), StreamState(tuple(layers), steps, total)
+
+    def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
+        """For one more step, (batch, inputs) or tokens (batch,): the logits so far, and the new state."""
+        self._check_streaming()
+        x, layers = self.encoder(x), []
+        for layer, before in zip(self.layers, state.layers, strict=True):
+            x, after = layer.step(x, before)
+            layers.append(after)
+        steps, total = state.steps + 1, state.total
+        if self._config.pooling == "mean":
+            total = total + x
+            x = total / steps
+        return self._head(x), StreamState(tuple(layers), steps, total)
+
+    def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """The pooled features (batch, width), or (batch, length, width) without pooling."""
+        x = self.encoder(x)
+        for layer in self.layers:
+            x = layer(x)
+        if self._config.pooling == "none":
+            return x
+        if lengths is None:
+            return x.mean(1) if self._config.pooling == "mean" else x[:, -1]
+        lengths = lengths.to(x.device).long()
+        if self._config.pooling == "last":
+            return x[torch.arange(len(x), device=x.device), lengths - 1]
+        valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        return torch.einsum("blh,bl->bh", x, valid / lengths[:, None].to(x.dtype))
+
+    def _head(self, x: Tensor) -> Tensor:
+        if self.hidden is not None:
+            a, b = x.chunk(2)
+            gelu = "none" if self._config.exact_gelu else "tanh"
+            x = F.gelu(self.hidden(torch.cat([a, b, a - b, a * b], dim=-1)), approximate=gelu)
+        logits: Tensor = self.decoder(x)
+        return logits
+
+    def _check_streaming(self) -> None:
+        if self._config.bidirectional:
+            raise InputError("A bidirectional model needs the whole sequence; only unidirectional models stream.")
+        if self.training:
+            raise InputError("Streaming needs evaluation mode; call model.eval() first.")
+
+    def _check(self, x: Tensor, lengths: Tensor | None) -> None:
+        config, shape = self._config, tuple(x.shape)
+        if config.tokens and (x.ndim != 2 or x.is_floating_point() or x.is_complex()):
+            raise InputError(f"Expected integer tokens of shape (batch, length), got {x.dtype} of shape {shape}.")
+        if not config.tokens and (x.ndim != 3 or shape[-1] != config.inputs):
+            raise InputError(f"Expected input of shape (batch, length, {config.inputs}), got {shape}.")
+        if not all(shape[:2]):
+            raise InputError(f"Expected at least one sequence with at least one step, got shape {shape}.")
+        if config.tokens and not 0 <= int(x.min()) <= int(x.max()) < config.inputs:
+            raise InputError(f"Expected tokens 0 to {config.inputs - 1}, got {int(x.min())} to {int(x.max())}.")
+        if config.retrieval and shape[0] % 2:
+            raise InputError(f"Expected an even number of documents (pairs to compare), got {shape[0]}.")
+        if lengths is not None:
+            if lengths.shape != shape[:1]:
+                raise InputError(f"Expected lengths of shape ({shape[0]},), got {tuple(lengths.shape)}.")
+            if not 1 <= int(lengths.min()) <= int(lengths.max()) <= shape[1]:
+                raise InputError(f"Expected lengths from 1 to {shape[1]}, got {lengths.tolist()}.")

@@ -1,0 +1,118 @@
+"""What a classifier is made of: one flat value that validates itself and goes through JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ..errors import InputError
+
+CHOICES = {
+    "family": ("s5", "s4d"),
+    "discretization": ("zoh", "bilinear"),
+    "pole_form": ("exp", "clip", "free"),
+    "norm": ("batch", "layer"),
+    "activation": ("gelu", "half_glu1", "half_glu2", "full_glu"),
+    "pooling": ("mean", "last", "none"),
+}
+POSITIVE = ("inputs", "outputs", "width", "blocks", "step_min", "step_max", "step_rescale", "norm_eps")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The architecture of a `Classifier`; `states` holds the stored states of each layer and so sets the depth.
+
+    >>> Config("s5", inputs=1, outputs=10, width=96, states=(64, 64, 64, 64)).depth
+    4
+    >>> Config("s5", inputs=1, outputs=10, width=96, states=(64,), norm="none")
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: Config.norm must be one of batch, layer, not 'none'.
+    """
+
+    family: str
+    inputs: int  # features of a step, or the size of the vocabulary
+    outputs: int
+    width: int
+    states: tuple[int, ...]
+    tokens: bool = False
+    bidirectional: bool = False
+    conj_sym: bool = True  # a stored state stands for a conjugate pair
+    discretization: str = "zoh"
+    pole_form: str = "exp"  # Re lambda = -exp(pole_re), min(pole_re, -1e-4) or pole_re
+    blocks: int = 1  # HiPPO blocks of the initialisation
+    step_min: float = 1e-3
+    step_max: float = 1e-1
+    step_rescale: float = 1.0
+    train_B: bool = False  # S4D only; S5 always trains B
+    backward_delay: int = 0  # S4D only: 1 when the backward scan is read one step late
+    norm: str = "batch"
+    prenorm: bool = True
+    norm_eps: float = 1e-5
+    norm_momentum: float = 0.05  # weight of the newest batch in the running statistics
+    activation: str = "half_glu1"
+    exact_gelu: bool = False  # False: the tanh form
+    dropout: float = 0.0  # one decision per sequence and feature, kept over time
+    pooling: str = "mean"
+    retrieval: bool = False  # two documents per example
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        for name, kind in get_type_hints(Config).items():
+            self._check_type(name, kind)
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                self._refuse(name, f"one of {', '.join(allowed)}")
+        for name in POSITIVE:
+            if not 0 < getattr(self, name) < math.inf:
+                self._refuse(name, "positive and finite")
+        if not self.states or min(self.states) < (1 if self.family == "s5" else 0):
+            self._refuse("states", "one positive number of states per layer")
+        if self.step_min > self.step_max:
+            self._refuse("step_min", f"at most step_max = {self.step_max}")
+        if not 0 <= self.dropout < 1:
+            self._refuse("dropout", "at least 0 and below 1")
+        if not 0 <= self.norm_momentum <= 1:
+            self._refuse("norm_momentum", "between 0 and 1")
+        if self.backward_delay not in (0, 1) or (self.backward_delay and self.family != "s4d"):
+            self._refuse("backward_delay", "0, or 1 for S4D")
+        if self.retrieval and self.pooling == "none":
+            self._refuse("pooling", "mean or last for retrieval")
+
+    @property
+    def depth(self) -> int:
+        """How many layers are stacked."""
+        return len(self.states)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return asdict(self) | {"states": list(self.states)}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Config:
+        """The config that `to_dict` wrote; unknown and missing names are errors."""
+        known = {field.name for field in fields(Config)}
+        if unknown := sorted(set(values) - known):
+            raise InputError(f"Unknown config entries {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
+        states = values.get("states")
+        if not isinstance(states, (list, tuple)):
+            raise InputError(f"Config.states must be a list of states per layer, not {states!r}.")
+        try:
+            return Config(**{**values, "states": tuple(states)})
+        except TypeError as error:
+            raise InputError(f"The config is incomplete: {error}.") from error
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        value = getattr(self, name)
+        if get_origin(kind) is tuple:
+            kind, values = get_args(kind)[0], value if isinstance(value, tuple) else (None,)
+        else:
+            values = (value,)
+        for item in values:
+            whole_number_for_float = kind is float and type(item) is int
+            if type(item) is not kind and not whole_number_for_float:
+                self._refuse(name, f"of type {kind.__name__}")
+
+    def _refuse(self, name: str, expected: str) -> None:
+        raise InputError(f"Config.{name} must be {expected}, not {getattr(self, name)!r}.")

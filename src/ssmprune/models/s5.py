@@ -1,0 +1,156 @@
+"""The S5 layer: one diagonal system with many inputs and outputs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from .hippo import hippo_n
+from .scan import scan
+
+CLIP = -1e-4  # the largest real part a clipped pole may have
+
+
+class S5Layer(nn.Module):
+    """y_k = gain Re(C x_k) + D u_k with x_k = lambda_bar x_{k-1} + B_bar u_k (Smith et al., 2023).
+
+    `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A bidirectional
+    layer runs a second scan backwards in time over the same B_bar u and reads it with a second C. States whose `mask`
+    is False get no input and stay silent.
+    """
+
+    mask: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        n: int,
+        *,
+        blocks: int = 1,
+        bidirectional: bool = False,
+        conj_sym: bool = True,
+        discretization: str = "zoh",
+        pole_form: str = "exp",
+        step_min: float = 1e-3,
+        step_max: float = 1e-1,
+        step_rescale: float = 1.0,
+    ) -> None:
+        """Poles at HiPPO-N, random B, C, D and steps between step_min and step_max."""
+        super().__init__()
+        self.bidirectional, self.conj_sym = bidirectional, conj_sym
+        self.discretization, self.pole_form = discretization, pole_form
+        self.step_rescale = step_rescale
+        poles, B, C = initial_system(width, n, blocks, 2 if bidirectional else 1, conj_sym)
+        self.pole_re = nn.Parameter((-poles.real).log() if pole_form == "exp" else poles.real.clone())
+        self.pole_im = nn.Parameter(poles.imag.clone())
+        self.B = nn.Parameter(torch.view_as_real(B))  # (n, H, 2)
+        self.C = nn.Parameter(torch.view_as_real(C))  # (directions, H, n, 2)
+        self.D = nn.Parameter(torch.randn(width))
+        self.log_step = nn.Parameter(torch.empty(n).uniform_(math.log(step_min), math.log(step_max)))
+        self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
+
+    @property
+    def gain(self) -> float:
+        """2 where a stored state stands for a conjugate pair, otherwise 1."""
+        return 2.0 if self.conj_sym else 1.0
+
+    def discretized(self) -> tuple[Tensor, Tensor]:
+        """log lambda_bar (n,) and B_bar (n, H), complex, differentiable, masked states without input."""
+        log_poles, scale = discretize(self.poles(), self.log_step.exp() * self.step_rescale, self.discretization)
+        return log_poles, (scale * self.mask)[:, None] * torch.view_as_complex(self.B)
+
+    def poles(self) -> Tensor:
+        """The continuous poles lambda (n,), their real parts in the layer's form."""
+        return torch.complex(real_part(self.pole_re, self.pole_form), self.pole_im)
+
+    def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
+        """The layer's output for whole sequences that start from a silent state."""
+        poles, B, C = self._matrices()
+        v = torch.view_as_complex((u @ B).unflatten(-1, (-1, 2)))
+        y = torch.addcmul(torch.view_as_real(scan(v, poles)).flatten(-2) @ C[0], self.D, u)
+        if self.bidirectional:
+            y = y + torch.view_as_real(scan(v, poles, reverse=True)).flatten(-2) @ C[1]
+        return y
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The silent state (batch, n)."""
+        return torch.complex(self.pole_re, self.pole_im).new_zeros(batch, self.pole_re.shape[0])
+
+    def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
+        """The outputs for the next chunk of a sequence and the state after it."""
+        self._refuse_streaming_both_ways()
+        poles, B, C = self._matrices()
+        x = scan(torch.view_as_complex((u @ B).unflatten(-1, (-1, 2))), poles, state)
+        return torch.addcmul(torch.view_as_real(x).flatten(-2) @ C[0], self.D, u), x[:, -1]
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
+        """The output for the next token and the state after it."""
+        self._refuse_streaming_both_ways()
+        poles, B, C = self._matrices()
+        state = torch.addcmul(torch.view_as_complex((u @ B).unflatten(-1, (-1, 2))), poles, state)
+        return torch.addcmul(torch.view_as_real(state).flatten(-2) @ C[0], self.D, u), state
+
+    def _refuse_streaming_both_ways(self) -> None:
+        if self.bidirectional:
+            raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
+
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """lambda_bar (n,) and the real B (H, 2n), C (directions, 2n, H) that act on [Re x_1, Im x_1, Re x_2, ...]."""
+        log_poles, B_bar = self.discretized()
+        B = torch.view_as_real(B_bar).permute(1, 0, 2).flatten(1)
+        sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
+        C = (self.C * sign).flatten(2).transpose(1, 2)
+        return log_poles.exp(), B, C
+
+
+def real_part(pole_re: Tensor, form: str) -> Tensor:
+    """Re lambda from its parameter: -exp (always stable), clipped below zero, or free."""
+    if form == "exp":
+        return -pole_re.exp()
+    return pole_re.clamp(max=CLIP) if form == "clip" else pole_re
+
+
+def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    """log lambda_bar and the factor B_bar / B of x' = lambda x + B u sampled every `step`, all of shape (n,).
+
+    zoh: lambda_bar = e^{lambda step}, factor (lambda_bar - 1) / lambda.
+    bilinear: lambda_bar = (1 + lambda step/2) / (1 - lambda step/2), factor step / (1 - lambda step/2).
+    """
+    z = poles * step
+    if method == "zoh":
+        return z, expm1(z) / poles
+    a, b = z.real / 2, z.imag / 2
+    modulus = 0.5 * torch.log1p(4 * a / ((1 - a) ** 2 + b**2))
+    angle = torch.atan2(b, 1 + a) + torch.atan2(b, 1 - a)
+    return torch.complex(modulus, angle), step / (1 - z / 2)
+
+
+def expm1(z: Tensor) -> Tensor:
+    """e^z - 1 for complex z without cancellation near zero."""
+    x, y = z.real, z.imag
+    return torch.complex(torch.expm1(x) * y.cos() - 2 * (y / 2).sin() ** 2, x.exp() * y.sin())
+
+
+def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Poles (n,), B (n, H), C (directions, H, n) in complex64: random real B and complex C seen by HiPPO-N's states.
+
+    `blocks` copies of HiPPO-N share the states; with `conj_sym` the states of a block with Im > 0 are kept.
+    B_bar = V^-1 B and C_bar = C V with truncated normal B, C of variance 1 / (states before halving).
+    """
+    kept = -(-n // blocks)  # states of a block that are stored; the last block is cut when n is no multiple
+    size = 2 * kept if conj_sym else kept
+    poles, V = hippo_n(size)
+    poles, V = poles[:kept].to(torch.complex64), V[:, :kept].to(torch.complex64)
+    deviation = (blocks * size) ** -0.5
+    B = V.mH @ truncated_normal(blocks, size, width, deviation=deviation).to(V.dtype)
+    C = torch.view_as_complex(truncated_normal(directions, width, blocks, size, 2, deviation=deviation)) @ V
+    return poles.repeat(blocks)[:n], B.flatten(0, 1)[:n], C.flatten(2)[..., :n]
+
+
+def truncated_normal(*shape: int, deviation: float) -> Tensor:
+    """Normal numbers cut at two deviations and scaled so that what remains has the deviation asked for."""
+    scale = deviation / 0.87962566103423978  # the deviation of a standard normal cut at +-2
+    return nn.init.trunc_normal_(torch.empty(shape), std=scale, a=-2 * scale, b=2 * scale)

@@ -1,0 +1,83 @@
+"""The diagonal recurrence x_k = a x_{k-1} + v_k over whole sequences, blocked in time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK = 28  # steps that run one after the other, for all chunks of the sequence at once
+
+
+def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = False) -> Tensor:
+    """States x_k = a x_{k-1} + v_k of the recurrence, x_{-1} = state (zero by default), differentiable.
+
+    v is complex (batch, length, n), poles a (n,), state (batch, n); the result has the shape of v.
+    With `reverse` time runs backwards: x_k = a x_{k+1} + v_k, x_length = state.
+
+    >>> scan(torch.ones(1, 4, 1, dtype=torch.complex64), torch.tensor([0.5 + 0j])).real.flatten()
+    tensor([1.0000, 1.5000, 1.7500, 1.8750])
+    """
+    states: Tensor = _Scan.apply(v, poles, state, reverse)
+    return states
+
+
+def scan_(v: Tensor, poles: Tensor, reverse: bool = False) -> Tensor:
+    """Overwrite v (batch, length, n) with its scan from a zero state, without recording gradients.
+
+    The sequence is cut into chunks: a loop inside the chunks over all of them at once, the same scan over their last
+    states with the poles a^CHUNK, and one pass that adds a^{t+1} times the state before the chunk.
+    """
+    length = v.shape[1]
+    chunks = length // CHUNK
+    if chunks < 2:
+        _loop_(v, poles, reverse)
+        return v
+    covered = chunks * CHUNK
+    body = v[:, length - covered :] if reverse else v[:, :covered]
+    body = body.unflatten(1, (chunks, CHUNK))  # (batch, chunks, CHUNK, n)
+    _loop_(body, poles, reverse)
+    powers = poles.expand(CHUNK, -1).cumprod(0)  # a^1 ... a^CHUNK
+    carry = scan_(body[:, :, 0 if reverse else -1].clone(), powers[-1], reverse)[:, :, None]
+    if reverse:
+        body[:, :-1].addcmul_(powers.flip(0), carry[:, 1:])
+        _loop_(v[:, : length - covered + 1], poles, reverse)
+    else:
+        body[:, 1:].addcmul_(powers, carry[:, :-1])
+        _loop_(v[:, covered - 1 :], poles, reverse)
+    return v
+
+
+def _loop_(v: Tensor, poles: Tensor, reverse: bool) -> None:
+    """Run the recurrence along the last axis but one, a step at a time."""
+    steps = v.unbind(-2)
+    for before, now in pairwise(reversed(steps) if reverse else steps):
+        now.addcmul_(poles, before)
+
+
+class _Scan(torch.autograd.Function):
+    """The scan and its adjoint, which is the scan with the conjugate poles in the other direction."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, poles: Tensor, state: Tensor | None, reverse: bool) -> Tensor:
+        x = v.clone()
+        if state is not None:
+            x[:, -1 if reverse else 0].addcmul_(poles, state)
+        scan_(x, poles, reverse)
+        ctx.save_for_backward(x, poles, state)
+        ctx.reverse = reverse
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, poles, state = ctx.saved_tensors
+        grad_v = scan_(grad.clone(), poles.conj().resolve_conj(), not ctx.reverse)
+        before, now = (x[:, 1:], grad_v[:, :-1]) if ctx.reverse else (x[:, :-1], grad_v[:, 1:])
+        grad_poles = (before.conj() * now).sum((0, 1))
+        if state is None:
+            return grad_v, grad_poles, None, None
+        first = grad_v[:, -1 if ctx.reverse else 0]
+        grad_poles = grad_poles + (state.conj() * first).sum(0)
+        return grad_v, grad_poles, poles.conj() * first, None

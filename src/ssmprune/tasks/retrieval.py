@@ -1,0 +1,67 @@
+"""LRA Retrieval: do two papers, read byte by byte, cite each other's neighbours? (ACL Anthology Network)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .documents import Documents
+from .fetch import Source, fetch
+from .places import find
+from .task import Inputs, Lengths, Split, Task
+from .tsv import read_rows
+
+SOURCE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz", "7.7 GB")
+FOLDERS = ("aan", "tsv_data", "film_pairs", ".")
+FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
+
+
+def read_pairs(path: Path, length: int) -> tuple[Documents, NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct documents, the pairs (examples, 2) of their numbers, and labels.
+
+    A row is: label, id, id, text, text. Papers occur in many pairs and are kept once, cut to `length` bytes.
+    """
+    numbers: dict[bytes, int] = {}
+    pairs: list[list[int]] = []
+    labels: list[int] = []
+    for label, _, _, *texts in read_rows(path, 5):
+        pairs.append([numbers.setdefault(text[:length], len(numbers)) for text in texts])
+        labels.append(_label(label, path))
+    # A byte becomes the token one higher: 0 is the padding.
+    documents = Documents.join([np.frombuffer(text, np.uint8).astype(np.uint16) + 1 for text in numbers])
+    return documents, np.array(pairs, np.int64), np.array(labels, np.int64)
+
+
+def _label(text: bytes, path: Path) -> int:
+    if text not in (b"0", b"1", b"0.0", b"1.0"):
+        raise InputError(f"{path} has a label {text[:20]!r}; expected 0 or 1 in the first column.")
+    return int(text[:1])
+
+
+@dataclass(frozen=True)
+class Retrieval(Task):
+    """At most 4,000 bytes a document; x holds the first documents, then the second."""
+
+    name: str = "retrieval"
+    inputs: int = 257
+    outputs: int = 2
+    length: int = 4000
+    tokens: bool = True
+    retrieval: bool = True
+
+    def read(self, split: str, root: Path) -> Split:
+        """Read LRA's tsv of this split."""
+        folder = find(root, FOLDERS, FILES[split]) or fetch(SOURCE, root)
+        documents, pairs, labels = read_pairs(folder / FILES[split], self.length)
+
+        def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
+            return documents.padded(pairs[rows].T.ravel(), self.length)
+
+        return Split(labels, read, self.inputs, self.outputs, self.length)
+
+
+TASK = Retrieval()

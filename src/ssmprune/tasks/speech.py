@@ -1,0 +1,98 @@
+"""Speech Commands: which word is it? One second of sound, sample by sample."""
+
+from __future__ import annotations
+
+import io
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .fetch import Source, unpacked
+from .progress import watched
+from .task import Split, Task, features
+
+SOURCE = Source("https://download.tensorflow.org/data/speech_commands_v0.02.tar.gz", "2.3 GB")
+FOLDERS = ("speech_commands", "speech_commands_v0.02", "SpeechCommands/speech_commands_v0.02")
+LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
+LARGEST = 16 * 2**20
+
+
+def read_wav(path: Path) -> tuple[NDArray[np.int16], int]:
+    """Samples and rate of a mono 16-bit file."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path} has more than {LARGEST:,} bytes; that is no clip of a word.")
+        # Read from memory, a chunk that claims more than there is yields what there is.
+        with wave.open(io.BytesIO(path.read_bytes())) as sound:
+            announced, rate = sound.getnframes(), sound.getframerate()
+            if (sound.getnchannels(), sound.getsampwidth()) != (1, 2):
+                raise InputError(
+                    f"{path} has {sound.getnchannels()} channels of {8 * sound.getsampwidth()} bits; "
+                    "expected one of 16."
+                )
+            content = sound.readframes(announced)
+    except (OSError, EOFError, wave.Error) as error:
+        raise InputError(f"{path} is no readable wav file ({error or 'cut short'}).") from error
+    if len(content) != 2 * announced:
+        raise InputError(f"{path} is cut short: {announced} samples announced, {len(content) / 2} there.")
+    return np.frombuffer(content, "<i2").astype(np.int16, copy=False), rate
+
+
+def read_clips(files: list[Path]) -> NDArray[np.int16]:
+    """One-second clips (files, rate): shorter ones end in silence, longer ones are cut."""
+    rate = read_wav(files[0])[1]
+    if not 1000 <= rate <= 48000:
+        raise InputError(f"{files[0]} has a rate of {rate} Hz; expected 1,000 to 48,000.")
+    clips = np.zeros((len(files), rate), np.int16)
+    for clip, file in zip(clips, watched(files, len(files), "reading clips"), strict=True):
+        samples, own_rate = read_wav(file)
+        if own_rate != rate:
+            raise InputError(f"{file} has a rate of {own_rate} Hz, the others have {rate}; resample it.")
+        clip[: len(samples)] = samples[:rate]
+    return clips
+
+
+@dataclass(frozen=True)
+class SpeechCommands(Task):
+    """16,000 samples in [-1, 1]; the classes are the words found, sorted.
+
+    The test at another rate: `TASK.replace(every=2)` keeps every second sample. A model trained on all of them
+    is to double its step.
+    """
+
+    name: str = "speech"
+    inputs: int = 1
+    outputs: int = 35
+    length: int = 16000
+    every: int = 1
+
+    def read(self, split: str, root: Path) -> Split:
+        """Read WORD/*.wav; two published lists say what validates and what tests."""
+        folder = unpacked(SOURCE, root, FOLDERS, LISTS["val"])
+        words = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] not in "_.")
+        listed = {part: _lines(folder / name) for part, name in LISTS.items()}
+        elsewhere = listed["val"] | listed["test"]
+        chosen = [
+            (path, label)
+            for label, word in enumerate(words)
+            for path in sorted((folder / word).glob("*.wav"))
+            if (name := f"{word}/{path.name}") in listed.get(split, ()) or (split == "train" and name not in elsewhere)
+        ]
+        if not chosen:
+            raise InputError(f"{folder} has no WORD/*.wav for this split.")
+        clips = read_clips([path for path, _ in chosen])[:, :: self.every, None]
+        return features(clips, np.array([label for _, label in chosen]), len(words), scale=1 / 32768)
+
+
+def _lines(path: Path) -> set[str]:
+    try:
+        return set(path.read_text("utf-8").split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"Cannot read the list {path} ({error}).") from error
+
+
+TASK = SpeechCommands()

@@ -1,0 +1,87 @@
+"""LRA Text: is a film review, read character by character, favourable? (IMDB)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .documents import Documents
+from .fetch import Source, unpacked
+from .progress import watched
+from .task import Inputs, Lengths, Split, Task, part_of
+
+SOURCE = Source(
+    "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    "80 MB",
+    "md5:7c2ac02c03563afcf9b574c7e56c153a",
+)
+FOLDERS = ("aclImdb", "aclImdb_v1/aclImdb")
+PAD, UNKNOWN, END = 0, 1, 2
+OFTEN = 15
+LARGEST = 2**20  # the longest review has 14 kB
+
+
+def read_reviews(folder: Path) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
+    """Reviews as code points, and labels (1 = favourable), from `neg/*.txt` and `pos/*.txt`, sorted by name."""
+    files = [sorted((folder / mood).glob("*.txt")) for mood in ("neg", "pos")]
+    if not all(files):
+        raise InputError(f"Expected reviews in {folder}/neg/*.txt and {folder}/pos/*.txt; one of them is empty.")
+    everything = files[0] + files[1]
+    reviews = [_read(file) for file in watched(everything, len(everything), f"reading {folder.name} reviews")]
+    return reviews, np.repeat([0, 1], [len(files[0]), len(files[1])])
+
+
+def _read(file: Path) -> NDArray[np.uint32]:
+    try:
+        if file.stat().st_size > LARGEST:
+            raise InputError(f"{file} has more than {LARGEST:,} bytes; that is no review.")
+        return np.frombuffer(file.read_bytes().decode("utf-8").encode("utf-32-le"), np.uint32)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
+    except OSError as error:
+        raise InputError(f"Cannot read {file} ({error}).") from error
+
+
+def vocabulary(reviews: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """The characters that occur at least 15 times, sorted; the first of them is token 3."""
+    characters, counts = np.unique(np.concatenate(reviews), return_counts=True)
+    return characters[counts >= OFTEN]
+
+
+def encode(review: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np.uint16]:
+    """One token a character, then <eos>."""
+    place = np.searchsorted(known, review)
+    found = np.append(known, 0)[place] == review
+    return np.append(np.where(found, END + 1 + place, UNKNOWN), END).astype(np.uint16)
+
+
+@dataclass(frozen=True)
+class Text(Task):
+    """At most 4,095 characters and <eos>; a tenth of the training reviews validates."""
+
+    name: str = "text"
+    inputs: int = 136
+    outputs: int = 2
+    length: int = 4096
+    tokens: bool = True
+
+    def read(self, split: str, root: Path) -> Split:
+        """Read the aclImdb folder; its training part decides on the vocabulary, whatever is read."""
+        folder = unpacked(SOURCE, root, FOLDERS, "train")
+        reviews, labels = read_reviews(folder / "train")
+        known = vocabulary(reviews)
+        if split == "test":
+            reviews, labels = read_reviews(folder / "test")
+        documents = Documents.join([encode(review[: self.length - 1], known) for review in reviews])
+
+        def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
+            return documents.padded(rows, self.length)
+
+        return part_of(Split(labels, read, END + 1 + len(known), self.outputs, self.length), split)
+
+
+TASK = Text()

@@ -1,0 +1,158 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ssmprune as sp
+from ssmprune.methods import named
+from strategies import systems
+
+
+def mimo(seed, n=8, gain=2.0):
+    rng = np.random.default_rng(seed)
+    poles = rng.uniform(0.1, 0.99, n) * np.exp(1j * rng.uniform(0, np.pi, n))
+    return sp.DiagonalSystem.from_discrete(poles, rng.normal(size=(n, 3)), rng.normal(size=(3, n)), gain=gain)
+
+
+@pytest.fixture
+def model():
+    return {"first": mimo(0), "second": mimo(1), "third": mimo(2)}
+
+
+def test_methods_are_pairs_that_differ(model):
+    plans = {name: sp.make_plan(model, 0.5, method) for name, method in named().items()}
+    assert all(plan.kept == 24 for plan in plans.values())
+    uniform = [plan for name, plan in plans.items() if "uniform" in name or name == "random"]
+    assert all(mask.sum() == 4 for plan in uniform for mask in plan.keep.values())
+
+
+def test_random_draws_differ_between_layers_and_seeds(model):
+    first, second = (sp.make_plan(model, 0.5, sp.RANDOM, seed=seed) for seed in (0, 1))
+    assert any(first.difference(second).values())
+    assert not np.array_equal(first.keep["first"], first.keep["second"])
+    assert not any(first.difference(sp.make_plan(model, 0.5, sp.RANDOM, seed=0)).values())
+
+
+def test_excluded_layers_stay_whole_and_do_not_count(model):
+    plan = sp.make_plan(model, 0.75, exclude=["second"])
+    assert plan.keep["second"].all()
+    assert plan.keep["first"].sum() + plan.keep["third"].sum() == 4
+
+
+def test_caps_limit_what_a_layer_loses(model):
+    free = sp.make_plan(model, 0.75, sp.GLOBAL_HINF)
+    assert min(mask.sum() for mask in free.keep.values()) < 4
+    capped = sp.make_plan(model, 0.75, sp.GLOBAL_HINF, caps=0.5)
+    assert all(mask.sum() >= 4 for mask in capped.keep.values())
+    one = sp.make_plan(model, 0.75, sp.GLOBAL_HINF, caps={"first": 0.0})
+    assert one.keep["first"].all()
+    assert sum(mask.sum() for mask in one.keep.values()) == 10  # eight protected, one for each other layer
+
+
+@given(st.integers(0, 10), st.integers(1, 9))
+def test_rounding_keeps_multiples_and_never_fewer(tenths, multiple):
+    model = {"first": mimo(0), "second": mimo(1, gain=1.0)}
+    exact, rounded = (sp.make_plan(model, tenths / 10, round_to=k) for k in (1, multiple))
+    for layer, system in model.items():
+        kept = int(rounded.keep[layer].sum())
+        assert not (exact.keep[layer] & ~rounded.keep[layer]).any()
+        assert kept * system.states_per_entry % multiple == 0 or kept == system.n
+
+
+@given(systems(multi_siso=(True,)), st.floats(0, 1))
+def test_the_channel_floor_keeps_one_state_in_every_channel(system, ratio):
+    plan = sp.make_plan({"ssm": system}, ratio, floor="channel")
+    assert set(system.channel[plan.keep["ssm"]]) == set(system.channel)
+
+
+def test_unstable_states_stay_and_enter_the_sums():
+    stable = sp.DiagonalSystem.from_discrete([0.5, 0.6, 0.7], np.ones((3, 1)), np.ones((1, 3)))
+    with pytest.raises(sp.InputError, match="State 1 has a pole"):
+        sp.DiagonalSystem.from_discrete([0.5, 1.6, 0.7], np.ones((3, 1)), np.ones((1, 3)))
+    kept = sp.DiagonalSystem.from_discrete([0.5, 3.6, 0.7], np.ones((3, 1)), np.ones((1, 3)), unstable="keep")
+    plan = sp.make_plan({"a": stable, "b": kept}, 1.0)
+    assert plan.keep["b"].tolist() == [False, True, False]
+    np.testing.assert_allclose(np.exp(plan.scores["b"][1]), 1 / 2.6**2)
+
+
+def test_a_criterion_that_returns_nan_is_an_error(model):
+    broken = sp.Method("broken", lambda system, rng: np.full(system.n, np.nan), sp.pooled)
+    with pytest.raises(sp.InputError, match=r"'broken' must return 8 numbers for layer 'first'.*8 NaN"):
+        sp.make_plan(model, 0.5, broken)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ratio": 1.5}, "from 0 to 1; got 1.5"),
+        ({"ratio": float("nan")}, "from 0 to 1; got nan"),
+        ({"exclude": ["fourth"]}, "No layer is called 'fourth'; the layers are first, second, third"),
+        ({"exclude": "first"}, "collection of layer names"),
+        ({"caps": {"fourth": 0.5}}, "No layer is called 'fourth'"),
+        ({"caps": 1.5}, "largest share"),
+        ({"round_to": 0}, "at least 1; got 0"),
+    ],
+)
+def test_bad_requests_are_refused(model, options, message):
+    with pytest.raises(sp.InputError, match=message):
+        sp.make_plan(model, **({"ratio": 0.5} | options))
+
+
+def test_plans_reload_as_they_were(model, tmp_path):
+    plan = sp.make_plan(model, 0.3)
+    plan.save(tmp_path / "plan.safetensors")
+    again = sp.Plan.load(tmp_path / "plan.safetensors")
+    assert str(again) == str(plan)
+    assert list(again.keep) == list(plan.keep)
+    assert not any(plan.difference(again).values())
+    for layer in model:
+        np.testing.assert_array_equal(again.scores[layer], plan.scores[layer])
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.safetensors"]
+    again.check(model)
+
+
+def test_a_plan_names_the_layer_that_differs(model):
+    plan = sp.make_plan(model, 0.5)
+    with pytest.raises(sp.InputError, match="The parameters of layer 'second'"):
+        plan.check(model | {"second": mimo(7)})
+    with pytest.raises(sp.InputError, match="Layer 'second' has 9 stored states, the plan was made for 8"):
+        plan.check(model | {"second": mimo(1, n=9)})
+    with pytest.raises(sp.InputError, match="Layer 'fourth' exists in the model alone"):
+        plan.check(model | {"fourth": mimo(3)})
+    with pytest.raises(sp.InputError, match="Layer 'first' exists in the plan alone"):
+        plan.check({"second": model["second"], "third": model["third"]})
+    with pytest.raises(sp.InputError, match="different models"):
+        plan.difference(sp.make_plan(model | {"second": mimo(7)}, 0.5))
+
+
+@pytest.mark.parametrize("damage", ["missing", "folder", "empty", "truncated", "other", "version", "entries"])
+def test_damaged_plans_are_refused(model, tmp_path, damage):
+    path = tmp_path / "plan.safetensors"
+    sp.make_plan(model, 0.5).save(path)
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    elif damage == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        changed = {
+            "empty": b"",
+            "truncated": content[:-10],
+            "other": content.replace(b"ssmprune-plan", b"ssmprune-plum"),
+            "version": content.replace(b'"version":"1"', b'"version":"9"'),
+            "entries": content.replace(b"method", b"mothed"),
+        }[damage]
+        assert changed != content
+        path.write_bytes(changed)
+    with pytest.raises(sp.InputError):
+        sp.Plan.load(path)
+
+
+def test_a_plan_cannot_overwrite_a_folder(model, tmp_path):
+    with pytest.raises(sp.InputError, match="is a directory"):
+        sp.make_plan(model, 0.5).save(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(sp.InputError, match="Cannot write"):
+        sp.make_plan(model, 0.5).save(tmp_path / "file" / "plan")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
