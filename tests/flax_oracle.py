@@ -37,6 +37,7 @@ def build(arrays: dict[str, np.ndarray], step_rescale: float = 1.0) -> Classifie
         norm_momentum=1 - stored["bn_momentum"],
         prenorm=stored["prenorm"],
         activation=stored["activation"],
+        exact_gelu=False,
         pooling={"pool": "mean", "last": "last"}[stored["mode"]],
         retrieval=stored.get("retrieval", False),
     )

@@ -14,7 +14,9 @@ EVERY = recipes.found()
 
 
 def test_the_paper_trains_s5_on_ten_tasks_and_s4d_on_eight():
-    names = {family: {task for task, its, name in EVERY if its == family and name == "paper"} for family in ("s5", "s4d")}
+    names = {
+        family: {task for task, its, name in EVERY if its == family and name == "paper"} for family in ("s5", "s4d")
+    }
     assert names["s5"] == set(tasks.found())
     assert names["s4d"] == set(tasks.found()) - {"smnist", "psmnist"}
 
@@ -23,7 +25,13 @@ def test_rows_as_printed():
     text = recipes.get("text", "s5", "paper")
     assert (text.depth, text.width, text.states, text.blocks) == (6, 256, 192, 12)
     assert (text.dropout, text.lr, text.ssm_lr, text.batch, text.epochs) == (0.1, 0.004, 0.001, 50, 35)
-    assert (text.weight_decay, text.step_min, text.step_max, text.norm, text.prenorm) == (0.07, 0.001, 0.1, "batch", True)
+    assert (text.weight_decay, text.step_min, text.step_max, text.norm, text.prenorm) == (
+        0.07,
+        0.001,
+        0.1,
+        "batch",
+        True,
+    )
     scifar = recipes.get("scifar", "s4d", "paper")
     assert (scifar.depth, scifar.width, scifar.states, scifar.norm, scifar.prenorm) == (6, 512, 64, "layer", False)
     pathx = recipes.get("pathx", "s4d", "paper")

@@ -85,20 +85,24 @@ class Plan:
         return {layer: np.flatnonzero(keep ^ other.keep[layer]).tolist() for layer, keep in self.keep.items()}
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one record per layer: name, states before and after."""
+        """Return one record per layer and one for all: states before, states kept, the share pruned."""
         sizes = {layer: self.states_per_entry[layer] for layer in self.keep}
+        counts = [
+            (layer, len(keep) * sizes[layer], int(keep.sum()) * sizes[layer]) for layer, keep in self.keep.items()
+        ]
         return [
-            {"layer": layer, "states": len(keep) * sizes[layer], "kept": int(keep.sum()) * sizes[layer]}
-            for layer, keep in self.keep.items()
+            {"layer": layer, "states": states, "kept": kept, "pruned": 1 - kept / max(states, 1)}
+            for layer, states, kept in [*counts, ("total", self.total, self.kept)]
         ]
 
     def __str__(self) -> str:
         """Print a table: what stays of each layer."""
         width = max([5, *map(len, self.keep)])
         lines = [f"{self.method} at {self.ratio:.0%}", f"{'layer':<{width}}  states    kept  pruned"]
-        for row in [*self.rows(), {"layer": "total", "states": self.total, "kept": self.kept}]:
-            pruned = 1 - row["kept"] / max(row["states"], 1)
-            lines.append(f"{row['layer']:<{width}}  {row['states']:>6}  {row['kept']:>6}  {pruned:>6.1%}")
+        lines += [
+            f"{row['layer']:<{width}}  {row['states']:>6}  {row['kept']:>6}  {row['pruned']:>6.1%}"
+            for row in self.rows()
+        ]
         return "\n".join(lines)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -106,6 +110,8 @@ class Plan:
         from safetensors.numpy import save
 
         about = {
+            "format": FORMAT,
+            "version": VERSION,
             "method": self.method,
             "ratio": self.ratio,
             "layers": [
@@ -119,8 +125,9 @@ class Plan:
         }
         tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
-        metadata = {"format": FORMAT, "version": str(VERSION), "plan": json.dumps(about)}
-        write_atomically(path, save(tensors, metadata))
+        write_atomically(
+            path, save(tensors, {"ssmprune": json.dumps(about)})
+        )  # one entry: the same plan, the same bytes
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -131,26 +138,20 @@ class Plan:
             raise InputError(f"There is no plan at {path}; make one with `ssmprune plan CKPT --ratio R --out {path}`.")
         try:
             with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                _check_format(path, metadata)
+                about = _about(path, file.metadata() or {})
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"{path} is not a readable plan ({error}); it may be truncated or another kind of file."
-            ) from error
-        try:
-            about = json.loads(metadata["plan"])
-            layers = about["layers"]
             return cls(
-                keep={layer["name"]: tensors[f"keep/{layer['name']}"] for layer in layers},
-                scores={layer["name"]: tensors[f"scores/{layer['name']}"] for layer in layers},
+                keep={layer["name"]: tensors[f"keep/{layer['name']}"] for layer in about["layers"]},
+                scores={layer["name"]: tensors[f"scores/{layer['name']}"] for layer in about["layers"]},
                 method=str(about["method"]),
                 ratio=float(about["ratio"]),
-                fingerprints={layer["name"]: str(layer["fingerprint"]) for layer in layers},
-                states_per_entry={layer["name"]: int(layer["states_per_entry"]) for layer in layers},
+                fingerprints={layer["name"]: str(layer["fingerprint"]) for layer in about["layers"]},
+                states_per_entry={layer["name"]: int(layer["states_per_entry"]) for layer in about["layers"]},
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is a plan with missing or wrong entries ({error}); make it again.") from error
+        except InputError:
+            raise
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is not a whole plan ({error}); it is damaged or another kind of file.") from error
 
 
 def make_plan(
@@ -258,10 +259,12 @@ def _check_request(
         raise InputError(f"round_to is a whole number of states, at least 1; got {round_to!r}.")
 
 
-def _check_format(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise InputError(f"{path} is not a plan but {metadata.get('format', 'an unmarked safetensors file')!r}.")
-    if metadata.get("version") != str(VERSION):
+def _about(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
+    about = json.loads(metadata.get("ssmprune", "{}"))
+    if about.get("format") != FORMAT:
+        raise InputError(f"{path} is not a plan; make one with `ssmprune plan`.")
+    if about["version"] != VERSION:
         raise InputError(
-            f"{path} has plan format {metadata.get('version')}, this ssmprune reads {VERSION}; make the plan again."
+            f"{path} has plan format {about['version']}, this ssmprune reads {VERSION}; make the plan again."
         )
+    return dict(about)

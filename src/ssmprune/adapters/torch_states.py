@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,10 @@ COMMON_AXES = {"pole_re": 0, "pole_im": 0, "B": 0, "mask": 0}
 
 
 def modules(model: Any, module: str, class_name: str) -> dict[str, Any]:
-    """Return the submodules of one class by path, without importing torch for a model that is not torch's."""
-    if "torch" not in sys.modules or not hasattr(model, "named_modules"):
+    """Return the submodules of one class by path; a class whose module was never imported cannot be in the model."""
+    if module not in sys.modules or not hasattr(model, "named_modules"):
         return {}
-    kind = getattr(importlib.import_module(module), class_name)
+    kind = getattr(sys.modules[module], class_name)
     return {path: part for path, part in model.named_modules() if isinstance(part, kind)}
 
 
@@ -37,10 +36,10 @@ def complex_numbers(tensor: Tensor) -> Complex:
 
 
 def poles(layer: Any) -> Complex:
-    """Return the continuous poles in float64; the form says how the real part is parameterised."""
-    from ..models.s5 import real_part
+    """Return the continuous poles in float64; the layer's form says how their real part is stored."""
+    from ..models.poles import continuous_poles
 
-    return joined(numbers(real_part(layer.pole_re.double(), layer.pole_form)), numbers(layer.pole_im.double()))
+    return numbers(continuous_poles(layer.pole_re.double(), layer.pole_im.double(), layer.pole_form))
 
 
 def discretization(layer: Any) -> Discretization:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
+from ..models.block import BatchNorm
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,13 @@ class Group:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """A module that computes what `model` does and whose gradients are means over the group."""
-        return model if self.size == 1 else DistributedDataParallel(model)
+        """A module that computes what `model` does, with batch statistics and mean gradients of the whole group."""
+        if self.size == 1:
+            return model
+        for module in model.modules():
+            if type(module) is BatchNorm:
+                module.__class__ = GroupBatchNorm
+        return DistributedDataParallel(model)
 
     def total(self, value: Tensor) -> Tensor:
         """The sum of `value` over the processes, the same on each of them."""
@@ -40,10 +47,40 @@ class Group:
             dist.all_reduce(value)
         return value
 
-    def wait(self) -> None:
-        """Return when every process has come here."""
-        if self.size > 1:
-            dist.barrier()
+
+class GroupBatchNorm(BatchNorm):
+    """Batch norm with the mean and variance of all processes' (equally large) shares of the batch.
+
+    torch's SyncBatchNorm does the same on GPUs only.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:  # (..., width) -> the same
+        """Normalise every feature."""
+        if not self.training:
+            return super().forward(x)
+        dims = tuple(range(x.ndim - 1))
+        mean = _GroupMean.apply(x.mean(dims))
+        centred = x - mean
+        var = _GroupMean.apply(centred.square().mean(dims))
+        with torch.no_grad():
+            count = x[..., 0].numel() * dist.get_world_size()
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
+        return centred * (var + self.eps).rsqrt() * self.weight + self.bias
+
+
+class _GroupMean(torch.autograd.Function):
+    """The mean of a tensor over the processes; the gradient is a mean over them as well."""
+
+    @staticmethod
+    def forward(_ctx: Any, value: Tensor) -> Tensor:
+        total = value.clone()
+        dist.all_reduce(total)
+        return total / dist.get_world_size()
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]  # torch's own takes any number
+        return _GroupMean.forward(_ctx, gradient)
 
 
 @contextmanager

@@ -73,7 +73,8 @@ def train(
 
 def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
     """The paper's two groups: poles, steps and B at the SSM rate without decay, all else at the usual rate."""
-    ssm, rest = [], []
+    ssm: list[Tensor] = []
+    rest: list[Tensor] = []
     for name, parameter in model.named_parameters():
         *owners, leaf = name.split(".")
         (ssm if "ssm" in owners and leaf in SSM_PARAMETERS else rest).append(parameter)
@@ -131,10 +132,8 @@ class _Training:
         self._check_sizes()
         self.model = model.to(group.device).train()
         self.optimizer = torch.optim.AdamW(parameter_groups(model, recipe), fused=True)
-        self.identity = {
-            "task": asdict(task), "recipe": asdict(recipe), "model": asdict(model.config), "seed": seed,
-            "examples": self.examples,
-        }  # fmt: skip
+        which = {"task": task.name, "recipe": asdict(recipe), "seed": seed, "examples": self.examples}
+        self.identity = which | {"model": model.config.to_dict()}
         self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
         resumed = self.state_path.exists()
         self.position = load_state(self.state_path, model, self.optimizer, self.identity) if resumed else Position()
@@ -180,7 +179,7 @@ class _Training:
         self._seed_dropout()
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
-        cross_entropy(logits, labels).backward()
+        torch.autograd.backward(cross_entropy(logits, labels))
         if not finite_gradients(self.model):
             raise self._diverged(x, lengths)
         self.optimizer.step()

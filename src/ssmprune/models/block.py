@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .config import Config
-from .s5 import S5Layer, truncated_normal
+from .initial import dense
+from .s4d import S4DLayer
+from .s5 import S5Layer
 
 
 class Block(nn.Module):
@@ -23,11 +27,10 @@ class Block(nn.Module):
         self.prenorm, self.activation, self.dropout = config.prenorm, config.activation, config.dropout
         self.gelu = "none" if config.exact_gelu else "tanh"
         self.ssm = ssm_layer(config, n)
-        self.norm = BatchNorm(config) if config.norm == "batch" else nn.LayerNorm(config.width, config.norm_eps)
-        if config.activation != "gelu":
-            self.gate = dense(config.width, config.width)
-        if config.activation == "full_glu":
-            self.value = dense(config.width, config.width)
+        width, eps = config.width, config.norm_eps
+        self.norm = BatchNorm(width, eps, config.norm_momentum) if config.norm == "batch" else nn.LayerNorm(width, eps)
+        self.gate = dense(width, width) if config.activation != "gelu" else None
+        self.value = dense(width, width) if config.activation == "full_glu" else None
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, length, width) -> the same
         """The block's output for whole sequences."""
@@ -48,17 +51,14 @@ class Block(nn.Module):
         return normed
 
     def _after(self, x: Tensor, y: Tensor) -> Tensor:
-        x = x + self._activate(y)
-        return x if self.prenorm else self.norm(x)
-
-    def _activate(self, y: Tensor) -> Tensor:
+        """Add what the gate lets through of the state space layer's output y to the residual stream x."""
         g = self._drop(F.gelu(y, approximate=self.gelu))
-        if self.activation == "gelu":
-            return g
-        value = {"half_glu1": g, "half_glu2": y}.get(self.activation)
-        if value is None:
-            value = self.value(g)
-        return self._drop(value * self.gate(g).sigmoid())
+        if self.gate is None:
+            x = x + g
+        else:
+            value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]
+            x = torch.addcmul(x, self._drop(value), self.gate(g).sigmoid_())
+        return x if self.prenorm else self.norm(x)
 
     def _drop(self, x: Tensor) -> Tensor:
         """Dropout of whole features: one decision per sequence and feature, kept over time as in S5."""
@@ -68,38 +68,29 @@ class Block(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """(x - mean) / sqrt(var + eps) * weight + bias per feature, over batch and time.
-
-    Padded steps count as well. In evaluation the running statistics make it one multiply-add.
-    """
+    """(x - mean) / sqrt(variance + eps) * weight + bias for every feature, over batch and time, padding included."""
 
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, config: Config) -> None:
-        """Statistics of standard normal features."""
+    def __init__(self, width: int, eps: float, momentum: float) -> None:
+        """Running statistics of a standard normal, and neither scale nor shift."""
         super().__init__()
-        self.eps, self.momentum = config.norm_eps, config.norm_momentum
-        self.weight = nn.Parameter(torch.ones(config.width))
-        self.bias = nn.Parameter(torch.zeros(config.width))
-        self.register_buffer("running_mean", torch.zeros(config.width))
-        self.register_buffer("running_var", torch.ones(config.width))
+        self.eps, self.momentum = eps, momentum
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_var", torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:  # (..., width) -> the same
-        """Normalise every feature."""
-        if not self.training:
-            scale = self.weight * (self.running_var + self.eps).rsqrt()
-            return torch.addcmul(self.bias - self.running_mean * scale, x, scale)
-        flat = F.batch_norm(
-            x.flatten(0, -2), self.running_mean, self.running_var, self.weight, self.bias,
-            training=True, momentum=self.momentum, eps=self.eps,
-        )  # fmt: skip
-        return flat.view_as(x)
+        """Normalise with the batch's statistics in training, with the running ones in evaluation."""
+        statistics = self.running_mean, self.running_var, self.weight, self.bias
+        return F.batch_norm(x.flatten(0, -2), *statistics, self.training, self.momentum, self.eps).view_as(x)
 
 
-def ssm_layer(config: Config, n: int) -> nn.Module:
+def ssm_layer(config: Config, n: int) -> S5Layer | S4DLayer:
     """The state space layer of the config's family with n stored states."""
-    common = {
+    common: dict[str, Any] = {
         "bidirectional": config.bidirectional,
         "conj_sym": config.conj_sym,
         "discretization": config.discretization,
@@ -110,15 +101,4 @@ def ssm_layer(config: Config, n: int) -> nn.Module:
     }
     if config.family == "s5":
         return S5Layer(config.width, n, blocks=config.blocks, **common)
-    from .s4d import S4DLayer
-
     return S4DLayer(config.width, n, train_B=config.train_B, backward_delay=config.backward_delay, **common)
-
-
-def dense(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer with truncated normal weights of variance 1/inputs and no bias to begin with."""
-    layer = nn.Linear(inputs, outputs)
-    with torch.no_grad():
-        layer.weight.copy_(truncated_normal(outputs, inputs, deviation=inputs**-0.5))
-        layer.bias.zero_()
-    return layer

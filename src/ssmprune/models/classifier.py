@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError
-from .block import Block, dense
+from .block import Block
 from .config import Config as Config
-from .s5 import truncated_normal
-
-TOKENS_AT_ONCE = 8192  # without gradients the batch goes through in slices that stay in the cache
+from .initial import dense, embedding
+from .mimo import groups
 
 
 @dataclass(frozen=True)
@@ -41,35 +42,36 @@ class Classifier(nn.Module):
         super().__init__()
         self._config = config
         width = config.width
-        if config.tokens:
-            self.encoder: nn.Module = nn.Embedding.from_pretrained(
-                truncated_normal(config.inputs, width, deviation=config.inputs**-0.5), freeze=False
-            )
-        else:
-            self.encoder = dense(config.inputs, width)
+        self.encoder = (embedding if config.tokens else dense)(config.inputs, width)
         self.layers = nn.ModuleList(Block(config, n) for n in config.states)
         self.hidden = dense(4 * width, width) if config.retrieval else None
         self.decoder = dense(width, config.outputs)
 
     @property
     def config(self) -> Config:
-        """The architecture, with the numbers of states the layers have now."""
-        return replace(self._config, states=tuple(layer.ssm.pole_re.shape[0] for layer in self.layers))
+        """The architecture, with the numbers of states and the rate the layers have now."""
+        layers = [block.ssm for block in self.blocks]
+        states = tuple(len(layer.pole_re) for layer in layers)
+        return replace(self._config, states=states, step_rescale=layers[0].step_rescale)
+
+    @property
+    def blocks(self) -> Iterable[Block]:
+        """The layers, typed."""
+        return cast("Iterable[Block]", self.layers)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
         self._check(x, lengths)
         if torch.is_grad_enabled() or self.training:
             return self._head(self._features(x, lengths))
-        size = max(1, TOKENS_AT_ONCE // x.shape[1])
-        ends = lengths.split(size) if lengths is not None else [None] * -(-len(x) // size)
-        parts = [self._features(part, end) for part, end in zip(x.split(size), ends, strict=True)]
+        # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
+        parts = [self._features(x[rows], None if lengths is None else lengths[rows]) for rows in groups(*x.shape[:2])]
         return self._head(torch.cat(parts))
 
     def initial_state(self, batch: int) -> StreamState:
         """The state before the first step of `batch` sequences."""
         total = self.decoder.weight.new_zeros(batch, self._config.width)
-        return StreamState(tuple(layer.ssm.initial_state(batch) for layer in self.layers), 0, total)
+        return StreamState(tuple(block.ssm.initial_state(batch) for block in self.blocks), 0, total)
 
     def stream(self, x: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
         """For the next chunk (batch, chunk, ...): the logits of the sequence up to each step, and the new state.
@@ -80,8 +82,8 @@ class Classifier(nn.Module):
         self._check(x, None)
         state = state or self.initial_state(len(x))
         x, layers = self.encoder(x), []
-        for layer, before in zip(self.layers, state.layers, strict=True):
-            x, after = layer.stream(x, before)
+        for block, before in zip(self.blocks, state.layers, strict=True):
+            x, after = block.stream(x, before)
             layers.append(after)
         steps = state.steps + x.shape[1]
         total = state.total
@@ -95,8 +97,8 @@ class Classifier(nn.Module):
         """For one more step, (batch, inputs) or tokens (batch,): the logits so far, and the new state."""
         self._check_streaming()
         x, layers = self.encoder(x), []
-        for layer, before in zip(self.layers, state.layers, strict=True):
-            x, after = layer.step(x, before)
+        for block, before in zip(self.blocks, state.layers, strict=True):
+            x, after = block.step(x, before)
             layers.append(after)
         steps, total = state.steps + 1, state.total
         if self._config.pooling == "mean":
@@ -107,8 +109,8 @@ class Classifier(nn.Module):
     def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """The pooled features (batch, width), or (batch, length, width) without pooling."""
         x = self.encoder(x)
-        for layer in self.layers:
-            x = layer(x)
+        for block in self.blocks:
+            x = block(x)
         if self._config.pooling == "none":
             return x
         if lengths is None:

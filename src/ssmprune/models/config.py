@@ -52,7 +52,7 @@ class Config:
     norm_eps: float = 1e-5
     norm_momentum: float = 0.05  # weight of the newest batch in the running statistics
     activation: str = "half_glu1"
-    exact_gelu: bool = False  # False: the tanh form
+    exact_gelu: bool = True  # False: the tanh form of the JAX codes
     dropout: float = 0.0  # one decision per sequence and feature, kept over time
     pooling: str = "mean"
     retrieval: bool = False  # two documents per example

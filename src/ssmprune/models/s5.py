@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .hippo import hippo_n
-from .scan import scan
-
-CLIP = -1e-4  # the largest real part a clipped pole may have
+from .initial import truncated_normal
+from .mimo import respond
+from .poles import continuous_poles, discretize
 
 
 class S5Layer(nn.Module):
@@ -58,40 +58,30 @@ class S5Layer(nn.Module):
         return 2.0 if self.conj_sym else 1.0
 
     def discretized(self) -> tuple[Tensor, Tensor]:
-        """log lambda_bar (n,) and B_bar (n, H), complex, differentiable, masked states without input."""
-        log_poles, scale = discretize(self.poles(), self.log_step.exp() * self.step_rescale, self.discretization)
-        return log_poles, (scale * self.mask)[:, None] * torch.view_as_complex(self.B)
-
-    def poles(self) -> Tensor:
-        """The continuous poles lambda (n,), their real parts in the layer's form."""
-        return torch.complex(real_part(self.pole_re, self.pole_form), self.pole_im)
+        """log lambda_bar (n,) and B_bar (n, H), complex, differentiable; masked states have no input."""
+        poles = continuous_poles(self.pole_re, self.pole_im, self.pole_form)
+        log_poles, factor = discretize(poles, self.log_step.exp() * self.step_rescale, self.discretization)
+        return log_poles, (factor * self.mask)[:, None] * torch.view_as_complex(self.B)
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """The layer's output for whole sequences that start from a silent state."""
-        poles, B, C = self._matrices()
-        v = torch.view_as_complex((u @ B).unflatten(-1, (-1, 2)))
-        y = torch.addcmul(torch.view_as_real(scan(v, poles)).flatten(-2) @ C[0], self.D, u)
-        if self.bidirectional:
-            y = y + torch.view_as_real(scan(v, poles, reverse=True)).flatten(-2) @ C[1]
-        return y
+        return respond(u, *self._matrices(), self.D)[0]
 
     def initial_state(self, batch: int) -> Tensor:
         """The silent state (batch, n)."""
-        return torch.complex(self.pole_re, self.pole_im).new_zeros(batch, self.pole_re.shape[0])
+        return self.B.new_zeros(batch, len(self.pole_re), dtype=self.B.dtype.to_complex())
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """The outputs for the next chunk of a sequence and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B, C = self._matrices()
-        x = scan(torch.view_as_complex((u @ B).unflatten(-1, (-1, 2))), poles, state)
-        return torch.addcmul(torch.view_as_real(x).flatten(-2) @ C[0], self.D, u), x[:, -1]
+        return respond(u, *self._matrices(), self.D, state)
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """The output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
         poles, B, C = self._matrices()
-        state = torch.addcmul(torch.view_as_complex((u @ B).unflatten(-1, (-1, 2))), poles, state)
-        return torch.addcmul(torch.view_as_real(state).flatten(-2) @ C[0], self.D, u), state
+        state = torch.addcmul(torch.view_as_complex((u @ B).view(len(u), -1, 2)), poles, state)
+        return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0], self.D, u), state
 
     def _refuse_streaming_both_ways(self) -> None:
         if self.bidirectional:
@@ -104,34 +94,6 @@ class S5Layer(nn.Module):
         sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
         C = (self.C * sign).flatten(2).transpose(1, 2)
         return log_poles.exp(), B, C
-
-
-def real_part(pole_re: Tensor, form: str) -> Tensor:
-    """Re lambda from its parameter: -exp (always stable), clipped below zero, or free."""
-    if form == "exp":
-        return -pole_re.exp()
-    return pole_re.clamp(max=CLIP) if form == "clip" else pole_re
-
-
-def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    """log lambda_bar and the factor B_bar / B of x' = lambda x + B u sampled every `step`, all of shape (n,).
-
-    zoh: lambda_bar = e^{lambda step}, factor (lambda_bar - 1) / lambda.
-    bilinear: lambda_bar = (1 + lambda step/2) / (1 - lambda step/2), factor step / (1 - lambda step/2).
-    """
-    z = poles * step
-    if method == "zoh":
-        return z, expm1(z) / poles
-    a, b = z.real / 2, z.imag / 2
-    modulus = 0.5 * torch.log1p(4 * a / ((1 - a) ** 2 + b**2))
-    angle = torch.atan2(b, 1 + a) + torch.atan2(b, 1 - a)
-    return torch.complex(modulus, angle), step / (1 - z / 2)
-
-
-def expm1(z: Tensor) -> Tensor:
-    """e^z - 1 for complex z without cancellation near zero."""
-    x, y = z.real, z.imag
-    return torch.complex(torch.expm1(x) * y.cos() - 2 * (y / 2).sin() ** 2, x.exp() * y.sin())
 
 
 def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,9 +110,3 @@ def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: b
     B = V.mH @ truncated_normal(blocks, size, width, deviation=deviation).to(V.dtype)
     C = torch.view_as_complex(truncated_normal(directions, width, blocks, size, 2, deviation=deviation)) @ V
     return poles.repeat(blocks)[:n], B.flatten(0, 1)[:n], C.flatten(2)[..., :n]
-
-
-def truncated_normal(*shape: int, deviation: float) -> Tensor:
-    """Normal numbers cut at two deviations and scaled so that what remains has the deviation asked for."""
-    scale = deviation / 0.87962566103423978  # the deviation of a standard normal cut at +-2
-    return nn.init.trunc_normal_(torch.empty(shape), std=scale, a=-2 * scale, b=2 * scale)

@@ -20,7 +20,7 @@ def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = 
     >>> scan(torch.ones(1, 4, 1, dtype=torch.complex64), torch.tensor([0.5 + 0j])).real.flatten()
     tensor([1.0000, 1.5000, 1.7500, 1.8750])
     """
-    states: Tensor = _Scan.apply(v, poles, state, reverse)
+    states: Tensor = _Scan.apply(v, poles, state, reverse)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -37,7 +37,7 @@ def scan_(v: Tensor, poles: Tensor, reverse: bool = False) -> Tensor:
         return v
     covered = chunks * CHUNK
     body = v[:, length - covered :] if reverse else v[:, :covered]
-    body = body.unflatten(1, (chunks, CHUNK))  # (batch, chunks, CHUNK, n)
+    body = body.view(len(v), chunks, CHUNK, -1)
     _loop_(body, poles, reverse)
     powers = poles.expand(CHUNK, -1).cumprod(0)  # a^1 ... a^CHUNK
     carry = scan_(body[:, :, 0 if reverse else -1].clone(), powers[-1], reverse)[:, :, None]
@@ -71,7 +71,7 @@ class _Scan(torch.autograd.Function):
         return x
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, poles, state = ctx.saved_tensors
         grad_v = scan_(grad.clone(), poles.conj().resolve_conj(), not ctx.reverse)
         before, now = (x[:, 1:], grad_v[:, :-1]) if ctx.reverse else (x[:, :-1], grad_v[:, 1:])

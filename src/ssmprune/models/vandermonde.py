@@ -12,16 +12,16 @@ what it holds, however unevenly pruning has left them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink, pad
 
-TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and stays in cache
+TABLE = 1 << 16  # entries of a table of powers: bounds the memory at any length, and fits a cache
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
@@ -37,7 +37,7 @@ def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, l
              [0.0000, 0.0000, 0.0000],
              [1.0000, 0.2500, 0.0625]]])
     """
-    kernels: Tensor = _Kernel.apply(log_poles, weights, channel, channels, length)
+    kernels: Tensor = _Kernel.apply(log_poles, weights, channel, channels, length)  # type: ignore[no-untyped-call]
     return kernels
 
 
@@ -45,39 +45,40 @@ class _Kernel(torch.autograd.Function):
     """The factored product; the tables are made again for the gradients rather than kept."""
 
     @staticmethod
-    def forward(
-        ctx: Any, log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int
-    ) -> Tensor:
+    def forward(ctx: Any, log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
         ctx.save_for_backward(log_poles, weights, channel)
         span, blocks = _factors(length)
-        kernels = weights.real.new_zeros(channels, len(weights), blocks * span)
-        for states, runs in _chunks(channel, channels, TABLE // span):
-            # Conjugate the smaller factor: Re(p q) is the product of the planes of conj(p) and q.
-            log, weight = log_poles[states], weights[:, states].conj().resolve_conj()
+        layout = _Layout.of(channel, channels, TABLE // span)
+        kernels = weights.real.new_zeros(channels, len(weights) * blocks, span)
+        for states, runs in layout.chunks:
+            # One factor is conjugate, since Re(p q) is the product of the real and imaginary planes of conj(p), q.
+            log, weight = log_poles[states], weights[:, None, states].conj().resolve_conj()
             near, far = _powers(torch.stack([log, span * log.conj()]), span, weights.dtype)
-            heads = (weight[:, None] * far[:blocks]).flatten(0, 1)  # (directions * blocks, states)
+            heads = (weight * far[:blocks]).flatten(0, 1)
             for run in runs:
-                kernels[run.channels] = (run.planes(heads) @ run.planes(near).mT).view(-1, *kernels.shape[1:])
-        return kernels[..., :length].movedim(0, 1)
+                torch.bmm(run.planes(heads), run.planes(near).mT, out=kernels[run.rows])
+        return kernels.index_select(0, layout.places).view(channels, len(weights), -1)[..., :length].movedim(0, 1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """With S_a = sum_b G[aT + b] λ^b: dw = conj(sum_a λ^{aT} S_a); a factor l = aT + b more is d log λ."""
         log_poles, weights, channel = ctx.saved_tensors
         directions, channels, length = grad.shape
         span, blocks = _factors(length)
-        grad = pad(grad.movedim(0, 1), (0, blocks * span - length)).reshape(channels, -1, span)
+        layout = _Layout.of(channel, channels, TABLE // span)
+        grad = grad.movedim(1, 0).index_select(0, layout.order)
+        grad = pad(grad, (0, blocks * span - length)).view(channels, -1, span)
         exponents = torch.arange(span, dtype=grad.dtype, device=grad.device)[:, None]
         grad_log, grad_weights = torch.zeros_like(log_poles), torch.zeros_like(weights)
-        for states, runs in _chunks(channel, channels, TABLE // span):
+        for states, runs in layout.chunks:
             log, weight = log_poles[states], weights[:, states]
             near, far = _powers(torch.stack([log, span * log]), span, weights.dtype)
             slope = exponents * near
             sums, slopes = near.new_empty(2, directions * blocks, len(states))
             for run in runs:
-                part = grad[run.channels]
-                run.planes(sums).copy_(part @ run.planes(near))
-                run.planes(slopes).copy_(part @ run.planes(slope))
+                run.planes(sums).copy_(grad[run.rows] @ run.planes(near))
+                run.planes(slopes).copy_(grad[run.rows] @ run.planes(slope))
             sums, slopes = sums.unflatten(0, (-1, blocks)), slopes.unflatten(0, (-1, blocks))
             slopes += span * exponents[:blocks] * sums
             grad_weights[:, states] = (far[:blocks] * sums).sum(1).conj()
@@ -87,52 +88,63 @@ class _Kernel(torch.autograd.Function):
 
 def _factors(length: int) -> tuple[int, int]:
     """The span T, a power of two near the root of the length, and the number of blocks that cover the length."""
-    span = 1 << math.ceil(math.log2(max(length, 1)) / 2)
+    span = 1 << math.ceil(math.log2(length) / 2)
     return span, -(-length // span)
 
 
 def _powers(logs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """exp(k log) for k below count, a power of two, by doubling: (tables, states) -> (tables, count, states)."""
     base = logs.to(torch.complex128).exp()[:, None]
-    table = base.new_ones(len(logs), count, logs.shape[1])
+    table = base.new_empty(len(logs), count, logs.shape[1])
+    table[:, 0] = 1
     filled = 1
     while filled < count:
         torch.mul(table[:, :filled], base, out=table[:, filled : 2 * filled])
-        base = base.square()
+        base = base * base
         filled *= 2
-    table = table.to(dtype)
     # Products of vanishing powers would be denormal numbers, which many processors multiply very slowly.
     vanishing = torch.finfo(dtype).tiny ** 0.4
-    return torch.view_as_complex(hardshrink(torch.view_as_real(table), vanishing))
+    return torch.view_as_complex(hardshrink(torch.view_as_real(table.to(dtype)), vanishing))
 
 
 class _Run(NamedTuple):
     """Channels that own equally many states, side by side in a table."""
 
-    channels: Tensor  # (rows,)
-    count: int  # states of each channel
-    columns: slice  # the states in the table
+    rows: slice  # the channels, in the order of the layout
+    owned: int  # states of each channel
+    column: int  # of the first state in the table
 
     def planes(self, table: Tensor) -> Tensor:
-        """View the states in a complex table (m, states) as a real matrix per channel (rows, m, 2 count)."""
-        states = table[:, self.columns].unflatten(1, (-1, self.count))
-        return torch.view_as_real(states).flatten(2).movedim(1, 0)
+        """View the states in a contiguous complex table (m, states) as real matrices (channels, m, 2 owned)."""
+        height, states = table.shape
+        size = (self.rows.stop - self.rows.start, height, 2 * self.owned)
+        start = 2 * (table.storage_offset() + self.column)
+        return torch.view_as_real(table).as_strided(size, (2 * self.owned, 2 * states, 1), start)
 
 
-def _chunks(channel: Tensor, channels: int, budget: int) -> Iterator[tuple[Tensor, list[_Run]]]:
-    """Cut the states, ordered by how many their channel owns, into parts of about `budget`: indices and runs."""
-    counts, order = torch.bincount(channel, minlength=channels).sort(stable=True)
-    starts = counts.cumsum(0) - counts
-    shift = torch.searchsorted(channel, order) - starts  # from a channel's place in the order to its first state
-    states = torch.arange(len(channel), device=channel.device) + shift.repeat_interleave(counts)
-    parts = zip((starts // max(budget, 1)).tolist(), counts.tolist(), strict=True)
-    row = column = 0
-    for _, part in groupby(parts, key=itemgetter(0)):
-        first, runs = column, []
-        for count, same in groupby(part, key=itemgetter(1)):
-            rows = len(list(same))
-            if count:
-                columns = slice(column - first, column - first + rows * count)
-                runs.append(_Run(order[row : row + rows], count, columns))
-            row, column = row + rows, column + rows * count
-        yield states[first:column], runs
+class _Layout(NamedTuple):
+    """States ordered by how many their channel owns, and cut into chunks."""
+
+    order: Tensor  # (channels,) the channels, ordered so
+    places: Tensor  # (channels,) and where each went
+    chunks: list[tuple[Tensor, list[_Run]]]  # indices of the states, and their runs
+
+    @classmethod
+    def of(cls, channel: Tensor, channels: int, budget: int) -> _Layout:
+        """Lay out states by their owners (n,), in ascending order, in chunks of about `budget` states."""
+        bounds = torch.searchsorted(channel, torch.arange(channels + 1, device=channel.device))
+        counts, order = bounds.diff().sort(stable=True)
+        starts = counts.cumsum(0) - counts
+        shift = (bounds[order] - starts).repeat_interleave(counts, output_size=len(channel))
+        states = torch.arange(len(channel), device=channel.device) + shift
+        chunks, row, column = [], 0, 0
+        parts = zip((starts // max(budget, 1)).tolist(), counts.tolist(), strict=True)
+        for _, part in groupby(parts, key=itemgetter(0)):
+            first, runs = column, []
+            for count, same in groupby(part, key=itemgetter(1)):
+                rows = len(list(same))
+                if count:
+                    runs.append(_Run(slice(row, row + rows), count, column - first))
+                row, column = row + rows, column + rows * count
+            chunks.append((states[first:column], runs))
+        return cls(order, order.argsort(), chunks)

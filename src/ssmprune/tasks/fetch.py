@@ -18,11 +18,11 @@ MEMBERS, BYTES = 250_000, 16 * 2**30  # no archive we read comes near either
 
 @dataclass(frozen=True)
 class Source:
-    """A file somebody publishes. Without a published checksum it is named to the user, never fetched."""
+    """A file somebody publishes, with the checksum they publish."""
 
     url: str
     size: str  # for people: "11 MB"
-    checksum: str | None = None  # "md5:..." or "sha256:..."
+    checksum: str  # "md5:..." or "sha256:..."
 
     @property
     def name(self) -> str:
@@ -36,8 +36,6 @@ def fetch(source: Source, folder: Path) -> Path:
     if target.exists():
         return target
     by_hand = f"Get it by hand: {source.url} ({source.size}), to be put into {folder}."
-    if source.checksum is None:
-        raise InputError(f"{source.name} is not there and has no published checksum. {by_hand}")
     pooch = optional("pooch", f"{source.name} is not there. {by_hand}")
     quiet = pooch.get_logger().level
     pooch.get_logger().setLevel("WARNING")

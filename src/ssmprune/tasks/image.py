@@ -19,10 +19,10 @@ MEAN, STD = 0.4809, 0.2392  # of the grey training pixels in [0, 1]
 class GreyCifar(Task):
     """1,024 grey values with mean 0 and variance 1; a tenth of the training images validates."""
 
-    name: str = "image"
-    inputs: int = 1
-    outputs: int = 10
-    length: int = 1024
+    name = "image"
+    inputs = 1
+    outputs = 10
+    length = 1024
 
     def read(self, split: str, root: Path) -> Split:
         """Read the binary version of CIFAR-10; a batch turns grey when it is asked for."""

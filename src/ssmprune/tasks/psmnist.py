@@ -26,7 +26,7 @@ def bit_reversal(bits: int) -> NDArray[np.int64]:
 class PermutedMnist(SequentialMnist):
     """S5's permutation: the bit reversal of 1,024, entries below 784 kept."""
 
-    name: str = "psmnist"
+    name = "psmnist"
 
     def order(self) -> NDArray[np.int64]:
         """The pixel that is read at each step."""

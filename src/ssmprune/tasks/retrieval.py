@@ -1,4 +1,4 @@
-"""LRA Retrieval: do two papers, read byte by byte, cite each other's neighbours? (ACL Anthology Network)"""
+"""LRA Retrieval: are two papers, read byte by byte, linked by citations? (ACL Anthology Network)"""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .documents import Documents
-from .fetch import Source, fetch
 from .places import find
 from .task import Inputs, Lengths, Split, Task
 from .tsv import read_rows
 
-SOURCE = Source("https://storage.googleapis.com/long-range-arena/lra_release.gz", "7.7 GB")
 FOLDERS = ("aan", "tsv_data", "film_pairs", ".")
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
 
@@ -46,16 +44,21 @@ def _label(text: bytes, path: Path) -> int:
 class Retrieval(Task):
     """At most 4,000 bytes a document; x holds the first documents, then the second."""
 
-    name: str = "retrieval"
-    inputs: int = 257
-    outputs: int = 2
+    name = "retrieval"
+    inputs = 257
+    outputs = 2
     length: int = 4000
-    tokens: bool = True
-    retrieval: bool = True
+    tokens = True
+    retrieval = True
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv of this split."""
-        folder = find(root, FOLDERS, FILES[split]) or fetch(SOURCE, root)
+        folder = find(root, FOLDERS, FILES[split])
+        if folder is None:
+            raise InputError(
+                f"There is no {FOLDERS[0]}/{FILES[split]} in {root}. It is part of the Long Range Arena: unpack "
+                "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB) there."
+            )
         documents, pairs, labels = read_pairs(folder / FILES[split], self.length)
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:

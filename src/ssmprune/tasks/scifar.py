@@ -18,10 +18,10 @@ STD = np.array([0.2470, 0.2435, 0.2616])
 class SequentialCifar(Task):
     """1,024 colours, each channel with mean 0 and variance 1; a tenth of the training images validates."""
 
-    name: str = "scifar"
-    inputs: int = 3
-    outputs: int = 10
-    length: int = 1024
+    name = "scifar"
+    inputs = 3
+    outputs = 10
+    length = 1024
 
     def read(self, split: str, root: Path) -> Split:
         """Read the binary version of CIFAR-10."""

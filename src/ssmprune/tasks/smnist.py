@@ -47,10 +47,10 @@ def _file(source: Source, root: Path) -> Path:
 class SequentialMnist(Task):
     """784 pixels in [0, 1], row by row; a tenth of the training images validates."""
 
-    name: str = "smnist"
-    inputs: int = 1
-    outputs: int = 10
-    length: int = 784
+    name = "smnist"
+    inputs = 1
+    outputs = 10
+    length = 784
 
     def order(self) -> NDArray[np.int64]:
         """The pixel that is read at each step."""

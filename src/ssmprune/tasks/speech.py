@@ -15,7 +15,11 @@ from .fetch import Source, unpacked
 from .progress import watched
 from .task import Split, Task, features
 
-SOURCE = Source("https://download.tensorflow.org/data/speech_commands_v0.02.tar.gz", "2.3 GB")
+SOURCE = Source(
+    "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
+    "2.4 GB",
+    "sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
+)
 FOLDERS = ("speech_commands", "speech_commands_v0.02", "SpeechCommands/speech_commands_v0.02")
 LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
 LARGEST = 16 * 2**20
@@ -64,10 +68,10 @@ class SpeechCommands(Task):
     is to double its step.
     """
 
-    name: str = "speech"
-    inputs: int = 1
-    outputs: int = 35
-    length: int = 16000
+    name = "speech"
+    inputs = 1
+    outputs = 35
+    length = 16000
     every: int = 1
 
     def read(self, split: str, root: Path) -> Split:

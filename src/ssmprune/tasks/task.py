@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,9 +71,12 @@ class Split:
         return dataclasses.replace(self, labels=self.labels[rows], read=lambda some: self.read(rows[some]))
 
 
-@dataclass(frozen=True)
-class Task:
-    """A data set with its sizes. Every field is a parameter: `task.replace(length=1024)` is a variant."""
+class Task(ABC):
+    """A data set with its sizes. A task is a frozen dataclass that states them as class attributes.
+
+    What it declares as a field instead is a parameter, a whole number that `replace` can change: how recipes
+    shorten, thin out or resample a task.
+    """
 
     name: str
     inputs: int  # features per step, or the size of the vocabulary when `tokens`
@@ -82,20 +85,25 @@ class Task:
     tokens: bool = False
     retrieval: bool = False
 
-    def replace(self, **changes: Any) -> Task:
-        """The same task with other parameters; how recipes shorten, thin out or resample a task.
+    def parameters(self) -> dict[str, int]:
+        """The current value of everything `replace` can change."""
+        return dataclasses.asdict(cast(Any, self))
+
+    def replace(self, **changes: int) -> Task:
+        """The same task with other parameters.
 
         >>> from ssmprune.tasks import get
-        >>> get("text").replace(length=1024).length
-        1024
+        >>> get("text").replace(length=1024)
+        Text(length=1024)
         """
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise InputError(f"Task {self.name!r} has no parameter {name!r}; it has {', '.join(known)}.{hint}")
-        return dataclasses.replace(self, **changes)
+        for name, value in changes.items():
+            if name not in self.parameters():
+                known = ", ".join(self.parameters()) or "none"
+                raise InputError(f"Task {self.name!r} has no parameter {name!r}; its parameters: {known}.")
+            least = 0 if name == "seed" else 1
+            if type(value) is not int or value < least:
+                raise InputError(f"Parameter {name!r} of task {self.name!r} is {value!r}; at least {least} expected.")
+        return cast(Task, dataclasses.replace(cast(Any, self), **changes))
 
     def load(self, split: str, root: str | Path | None = None) -> Split:
         """Examples of "train", "val" or "test".
@@ -110,9 +118,9 @@ class Task:
         except InputError as error:
             raise InputError(f"Task {self.name!r}, split {split!r}: {error}") from error
 
+    @abstractmethod
     def read(self, split: str, root: Path) -> Split:
-        """What a task implements: read one split from the data folder."""
-        raise NotImplementedError
+        """Read one split from the data folder."""
 
 
 def features(

@@ -63,11 +63,11 @@ def encode(review: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np.
 class Text(Task):
     """At most 4,095 characters and <eos>; a tenth of the training reviews validates."""
 
-    name: str = "text"
-    inputs: int = 136
-    outputs: int = 2
+    name = "text"
+    inputs = 136
+    outputs = 2
     length: int = 4096
-    tokens: bool = True
+    tokens = True
 
     def read(self, split: str, root: Path) -> Split:
         """Read the aclImdb folder; its training part decides on the vocabulary, whatever is read."""

@@ -1,0 +1,36 @@
+# Every target sets itself up: the environment is made once and again only when what it depends on changes.
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check format clean
+
+help:
+	@echo "make demo    prune a model and print what it did"
+	@echo "make test    lint, types, tests, doctests, examples"
+	@echo "make check   lint and types alone"
+	@echo "make format  let ruff mend what it can"
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	touch $@
+
+demo: $(READY)
+	$(VENV)/bin/ssmprune demo
+
+check: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+test: check
+	$(PY) -m pytest
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

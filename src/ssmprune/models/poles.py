@@ -1,0 +1,40 @@
+"""From a layer's pole parameters to discrete time, differentiably: what the S5 and the S4D layer share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CLIP = -1e-4  # the largest real part a clipped pole may have
+
+
+def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
+    """Poles lambda (n,); Re lambda = -exp(pole_re) for "exp", min(pole_re, -1e-4) for "clip", pole_re for "free"."""
+    if form == "exp":
+        return torch.complex(-pole_re.exp(), pole_im)
+    return torch.complex(pole_re.clamp(max=CLIP) if form == "clip" else pole_re, pole_im)
+
+
+def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    """log lambda_bar and the factor B_bar / B of x' = lambda x + B u sampled every `step`, all of shape (n,).
+
+    "zoh": lambda_bar = e^{lambda step}, factor (lambda_bar - 1) / lambda.
+    "bilinear": lambda_bar = (1 + lambda step/2) / (1 - lambda step/2), factor step / (1 - lambda step/2).
+
+    >>> discretize(torch.tensor([-1 + 0j]), torch.tensor([0.1]), "zoh")
+    (tensor([-0.1000+0.j]), tensor([0.0952+0.j]))
+    """
+    z = poles * step
+    if method == "bilinear":
+        a, b = z.real / 2, z.imag / 2
+        decay = 0.5 * torch.log1p(4 * a / ((1 - a) ** 2 + b**2))  # log |lambda_bar|, exact for slow poles too
+        angle = torch.atan2(b, 1 + a) + torch.atan2(b, 1 - a)
+        return torch.complex(decay, angle), step / (1 - z / 2)
+    still = poles == 0
+    return z, torch.where(still, step.to(z.dtype), _expm1(z) / torch.where(still, 1, poles))
+
+
+def _expm1(z: Tensor) -> Tensor:
+    """e^z - 1 for complex z without cancellation near zero."""
+    x, y = z.real, z.imag
+    return torch.complex(torch.expm1(x) * y.cos() - 2 * (y / 2).sin() ** 2, x.exp() * y.sin())

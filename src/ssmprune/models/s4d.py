@@ -1,0 +1,178 @@
+"""The S4D layer: a diagonal system of its own for every channel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from ..errors import InputError
+from .hippo import hippo_n
+from .poles import continuous_poles, discretize
+from .scan import scan
+from .vandermonde import kernel
+
+ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
+
+
+class S4DLayer(nn.Module):
+    """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel (Gu et al., 2022).
+
+    All channels' states lie in one flat list with their owner in `channel`, ascending; a channel may own any number of
+    them, also none. `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A
+    bidirectional layer has a second C for the states that run backwards in time, read `backward_delay` steps later.
+    States whose `mask` is False get no input and stay silent.
+    """
+
+    B: Tensor
+    channel: Tensor
+    mask: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        n: int,
+        *,
+        bidirectional: bool = False,
+        conj_sym: bool = True,
+        discretization: str = "zoh",
+        pole_form: str = "exp",
+        step_min: float = 1e-3,
+        step_max: float = 1e-1,
+        step_rescale: float = 1.0,
+        train_B: bool = False,
+        backward_delay: int = 0,
+    ) -> None:
+        """Poles at S4D-LegS, shared out evenly to the channels; B = 1, random C, D and steps."""
+        super().__init__()
+        self.bidirectional, self.conj_sym = bidirectional, conj_sym
+        self.discretization, self.pole_form = discretization, pole_form
+        self.step_rescale, self.backward_delay = step_rescale, backward_delay
+        channel = torch.arange(n) * width // max(n, 1)
+        poles = legs_poles(channel, conj_sym)
+        self.pole_re = nn.Parameter((-poles.real).log() if pole_form == "exp" else poles.real.clone())
+        self.pole_im = nn.Parameter(poles.imag.clone())
+        ones = torch.view_as_real(torch.ones(n, dtype=torch.complex64))
+        if train_B:
+            self.B = nn.Parameter(ones)
+        else:
+            self.register_buffer("B", ones)
+        self.C = nn.Parameter(torch.randn(2 if bidirectional else 1, n, 2) * 0.5**0.5)
+        self.D = nn.Parameter(torch.randn(width))
+        self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(step_min), math.log(step_max)))
+        self.register_buffer("channel", channel)
+        self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
+
+    @property
+    def gain(self) -> float:
+        """2 where a stored state stands for a conjugate pair, otherwise 1."""
+        return 2.0 if self.conj_sym else 1.0
+
+    def discretized(self) -> tuple[Tensor, Tensor]:
+        """log λ_bar (n,) and B_bar (n,), complex, differentiable, masked states without input."""
+        log_poles, B_bar = self._exact()
+        return log_poles.to(self._readout.dtype), B_bar.to(self._readout.dtype)
+
+    def kernel(self, length: int) -> Tensor:
+        """K[d, h, l] = gain Re sum_{i in h} C_i B_bar_i λ_bar_i^l of each direction d: (directions, H, length)."""
+        log_poles, B_bar = self._exact()
+        weights = (self.gain * B_bar * self._readout).to(self._readout.dtype)
+        return kernel(log_poles, weights, self.channel, len(self.D), length)
+
+    def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
+        """The layer's output for whole sequences that start from a silent state, by convolution."""
+        return torch.addcmul(convolve(u, self.kernel(u.shape[1]), self.backward_delay), self.D, u)
+
+    def recurrent(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
+        """What `forward` gives, by the recurrence."""
+        poles, v = self._driven(u)
+        y = self._read(scan(v, poles), 0)
+        if self.bidirectional:
+            later = pad(scan(v, poles, reverse=True), (0, 0, 0, self.backward_delay))[:, self.backward_delay :]
+            y = y + self._read(later, 1)
+        return torch.addcmul(y, self.D, u)
+
+    def initial_state(self, batch: int) -> Tensor:
+        """The silent state (batch, n)."""
+        return self._readout.new_zeros(batch, len(self.channel))
+
+    def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
+        """The outputs for the next chunk of a sequence and the state after it."""
+        self._refuse_streaming_both_ways()
+        poles, v = self._driven(u)
+        x = scan(v, poles, state)
+        return torch.addcmul(self._read(x, 0), self.D, u), x[:, -1]
+
+    def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
+        """The output for the next token and the state after it."""
+        self._refuse_streaming_both_ways()
+        poles, v = self._driven(u)
+        state = torch.addcmul(v, poles, state)
+        return torch.addcmul(self._read(state, 0), self.D, u), state
+
+    def _refuse_streaming_both_ways(self) -> None:
+        if self.bidirectional:
+            raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
+
+    @property
+    def _readout(self) -> Tensor:
+        return torch.view_as_complex(self.C)  # (directions, n)
+
+    def _exact(self) -> tuple[Tensor, Tensor]:
+        """`discretized` in double precision, since a long sequence multiplies what a phase is wrong by."""
+        step = self.log_step.double().exp().index_select(0, self.channel) * self.step_rescale
+        poles = continuous_poles(self.pole_re.double(), self.pole_im.double(), self.pole_form)
+        log_poles, factor = discretize(poles, step, self.discretization)
+        return log_poles, factor * self.mask * torch.view_as_complex(self.B)
+
+    def _driven(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """λ_bar (n,) and what u (..., H) feeds into each state (..., n)."""
+        log_poles, B_bar = self._exact()
+        dtype = self._readout.dtype
+        return log_poles.exp().to(dtype), B_bar.to(dtype) * u.gather(-1, self._owners(u))
+
+    def _read(self, x: Tensor, direction: int) -> Tensor:
+        """gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""
+        parts = self.gain * (self._readout[direction] * x).real
+        return parts.new_zeros(*x.shape[:-1], len(self.D)).scatter_add(-1, self._owners(x), parts)
+
+    def _owners(self, like: Tensor) -> Tensor:
+        return self.channel.expand(*like.shape[:-1], -1)
+
+
+def legs_poles(channel: Tensor, conj_sym: bool) -> Tensor:
+    """S4D-LegS poles (n,) complex64 for states with these owners: the poles of HiPPO-N once in every channel.
+
+    They lie on Re = -1/2; with `conj_sym` the half with Im > 0, slowest first.
+    """
+    rank = torch.arange(len(channel)) - torch.searchsorted(channel, channel)  # within the channel
+    states = int(rank.max()) + 1 if len(rank) else 0
+    poles, _ = hippo_n(2 * states if conj_sym else states)
+    return poles[:states].flip(0)[rank].to(torch.complex64)
+
+
+def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
+    """y_k = sum_j K[0, j] u_{k-j} and, with a second kernel, + sum_j K[1, j] u_{k+j+backward_delay}.
+
+    u is (batch, length, H), kernels (1 or 2, H, length); done channel by channel in the frequency domain.
+    """
+    length = u.shape[1]
+    size = fast_length(2 * length - 1)
+    circular = pad(kernels[0], (0, size - length))
+    if len(kernels) == 2:
+        # What reaches back from later inputs stands at the end of the circle, K[1, 0] at -backward_delay.
+        circular = circular + pad(kernels[1].flip(-1), (size - length, 0)).roll(1 - backward_delay, -1)
+    spectrum = torch.fft.rfft(u.mT, size) * torch.fft.rfft(circular, size)
+    y: Tensor = torch.fft.irfft(spectrum, size)[..., :length].mT
+    return y
+
+
+def fast_length(least: int) -> int:
+    """The smallest power of two times a small odd factor of threes and fives that is not below `least`.
+
+    >>> fast_length(2047), fast_length(1567)
+    (2048, 1600)
+    """
+    return min(odd << (-(-least // odd) - 1).bit_length() for odd in ODD_FACTORS)

@@ -1,0 +1,93 @@
+"""LRA Pathfinder: are two discs joined by a dashed contour? 32 x 32 pixels, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .contours import Look, draw
+from .lra_pictures import metadata, read_pictures
+from .places import cache_folder, find
+from .progress import watched
+from .records import kept_records
+from .task import Inputs, Lengths, Split, Task
+
+SHARD = 1000  # pictures in a file of the cache
+BATCH = 500 * 32  # pictures begun at once, times their size
+PARTS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}  # of every shard
+
+
+def draw_records(look: Look, count: int, seed: tuple[int, ...]) -> NDArray[np.uint8]:
+    """`count` pictures as records: the label, then the pixels."""
+    rng = np.random.default_rng(seed)
+    records = np.empty((0, 1 + look.size**2), np.uint8)
+    while len(records) < count:
+        pictures = draw(look, BATCH // look.size, rng)
+        pixels = pictures.images.reshape(-1, look.size**2)
+        records = np.concatenate([records, np.column_stack([pictures.labels.astype(np.uint8), pixels])])
+    return records[:count]
+
+
+@dataclass(frozen=True)
+class Pathfinder(Task):
+    """Pixels in [-1, 1] of pictures drawn from `seed`, or of LRA's where they are found.
+
+    Pictures come in shards of 1,000, the first 800 to train with, 100 to validate, 100 to test. What a shard holds
+    depends on the seed and its number alone: `examples` (rounded up to thousands) only says how many there are.
+    """
+
+    name = "pathfinder"
+    inputs = 1
+    outputs = 2
+    length = 1024
+    examples: int = 200_000
+    seed: int = 0
+
+    look: ClassVar[Look] = Look(
+        size=32, dash=2, thickness=0.5, margins=(1,), distance=7, radius=1.5, straightness=1.0, distractors=5
+    )
+
+    def read(self, split: str, root: Path) -> Split:
+        """Map the shards that are there, and make those that are not."""
+        first, last = PARTS[split]
+        shards = [shard[round(first * len(shard)) : round(last * len(shard))] for shard in self.shards(root)]
+        ends = np.cumsum([len(shard) for shard in shards])
+
+        def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
+            where = np.searchsorted(ends, rows, side="right")
+            pixels = [shards[i][row - ends[i], 1:] for i, row in zip(where, rows, strict=True)]  # from the end
+            return np.stack(pixels).astype(np.float32)[:, :, None] * np.float32(2 / 255) - np.float32(1), None
+
+        labels = np.concatenate([shard[:, 0] for shard in shards]).astype(np.int64)
+        return Split(labels, read, self.inputs, self.outputs, self.length)
+
+    def shards(self, root: Path) -> list[NDArray[np.uint8]]:
+        """The records of every shard."""
+        makers = self.makers(root)
+        folder = cache_folder(root) / self.name
+        return [
+            kept_records(folder / f"{name}.records", self.length, make)
+            for name, make in watched(makers.items(), len(makers), f"preparing {self.name}")
+        ]
+
+    def makers(self, root: Path) -> dict[str, Callable[[], NDArray[np.uint8]]]:
+        """How to make each shard that is not there: read LRA's pictures, or draw them."""
+        count, size = ceil(self.examples / SHARD), min(self.examples, SHARD)
+        level = f"pathfinder{self.look.size}/curv_contour_length_14"
+        if folder := find(root, (level, f"pathfinder/{level}"), "metadata"):
+            listings = metadata(folder)[:count]
+            return {f"lra-{listing.stem}": partial(read_pictures, listing, self.look.size) for listing in listings}
+        return {
+            f"drawn-{self.seed}-{number}-{size}": partial(draw_records, self.look, size, (self.seed, number))
+            for number in range(count)
+        }
+
+
+TASK = Pathfinder()

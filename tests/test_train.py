@@ -1,0 +1,237 @@
+"""The trainer on a toy task: groups, schedule, resuming to the bit, several processes, divergence.
+
+Run as a script it trains the toy task: `python test_train.py RUN_DIR NORM [--pause]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ssmprune.errors import InputError
+from ssmprune.experiments.divergence import Diverged
+from ssmprune.experiments.evaluate import evaluate
+from ssmprune.experiments.recipes import Recipe
+from ssmprune.experiments.train import parameter_groups, rate, train
+from ssmprune.models import checkpoint
+from ssmprune.models.classifier import Classifier
+from ssmprune.tasks.task import Split, Task, features
+
+RECIPE = Recipe(
+    family="s5", depth=2, width=8, states=8, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,
+    batch=8, epochs=3, weight_decay=0.05, step_min=0.01, step_max=0.5, bidirectional=False, activation="half_glu1",
+    warmup=0.5,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Toy(Task):
+    """Is the mean of a noisy sequence positive?"""
+
+    name = "toy"
+    inputs = 1
+    outputs = 2
+    length = 12
+
+    def read(self, split: str, root: Path) -> Split:
+        rng = np.random.default_rng(["train", "val", "test"].index(split))
+        labels = rng.integers(0, 2, 160 if split == "train" else 40)
+        noise = rng.standard_normal((len(labels), self.length, 1))
+        return features((noise + labels[:, None, None] - 0.5).astype(np.float32), labels, 2, scale=1.0)
+
+
+TOY = Toy()
+
+
+def fit(run_dir: Path, recipe: Recipe = RECIPE, **options):
+    return train(TOY, recipe, run_dir, **{"progress": False, "save_every": 7} | options)
+
+
+def events(run_dir: Path, kind: str) -> list[dict]:
+    every = [json.loads(line) for line in (run_dir / "log.jsonl").read_text().splitlines()]
+    return [event for event in every if event["event"] == kind]
+
+
+def same(one: Path, other: Path) -> bool:
+    """Equal to the bit (the header's order is not fixed, so the files' bytes may differ)."""
+    a, b = load_file(one), load_file(other)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def as_script(run_dir: Path, norm: str, processes: int = 1) -> subprocess.Popen:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *launcher, __file__, str(run_dir), norm], env=environment)
+
+
+def script(run_dir: str, norm: str) -> None:
+    torch.set_num_threads(1)
+    distributed = "RANK" in os.environ
+    changes = {"norm": norm, "epochs": 1, "dropout": 0.0} if distributed else {"norm": norm, "epochs": 30}
+    fit(Path(run_dir), dataclasses.replace(RECIPE, **changes), save_every=1 if distributed else 7)
+
+
+def test_training_learns_and_keeps_the_best_and_the_last_model(tmp_path, capfd):
+    result = fit(tmp_path, dataclasses.replace(RECIPE, epochs=8), progress=True)
+    assert result.finished
+    assert result.steps == 8 * 160 // 8
+    validations = events(tmp_path, "validation")
+    assert result.best_accuracy == max(event["accuracy"] for event in validations) > 0.8
+    seen = evaluate(checkpoint.load(result.best), TOY.load("val", tmp_path))
+    assert seen.accuracy == result.best_accuracy
+    assert evaluate(checkpoint.load(result.last), TOY.load("val", tmp_path)).loss == pytest.approx(
+        validations[-1]["loss"]
+    )
+    shown = capfd.readouterr()
+    assert "epoch 8: validation loss" in shown.err
+    assert shown.out == ""
+
+
+def test_the_ssm_parameters_have_their_own_rate_and_no_decay():
+    model = Classifier(RECIPE.config(TOY, 1, 2))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    ssm, rest = parameter_groups(model, RECIPE)
+    leaves = ("B", "log_step", "pole_im", "pole_re")
+    assert sorted(names[p] for p in ssm["params"]) == [f"layers.{i}.ssm.{leaf}" for i in range(2) for leaf in leaves]
+    assert (ssm["lr"], ssm["weight_decay"], rest["lr"], rest["weight_decay"]) == (0.002, 0.0, 0.01, 0.05)
+    assert {id(p) for p in ssm["params"] + rest["params"]} == {id(p) for p in model.parameters()}
+    assert {"layers.0.ssm.C", "layers.0.ssm.D"} <= {names[p] for p in rest["params"]}
+
+
+def test_the_rate_rises_in_a_line_and_falls_as_a_cosine():
+    shares = [rate(step, 100, 10) for step in range(100)]
+    assert np.allclose(shares[:10], np.arange(1, 11) / 10)
+    assert np.allclose(shares[10:], (1 + np.cos(np.pi * np.arange(90) / 90)) / 2)
+
+
+def test_seeds_decide_everything(tmp_path):
+    runs = [fit(tmp_path / name, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    a, b, c = (run.last for run in runs)
+    assert same(a, b)
+    assert not same(a, c)
+
+
+def test_killed_anywhere_and_resumed_it_ends_with_the_same_weights(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    steps = random.randrange(1, 500)  # of 600
+    reference, victim = as_script(whole, "batch"), as_script(killed, "batch")
+    deadline = time.monotonic() + 60
+    while victim.poll() is None and time.monotonic() < deadline and not reached(killed, steps):
+        time.sleep(0.001)
+    victim.send_signal(signal.SIGKILL)
+    assert victim.wait() == -signal.SIGKILL, "the training was over before it could be killed"
+    assert not (killed / "last.safetensors").exists() or len(events(killed, "validation")) < 30
+    assert as_script(killed, "batch").wait() == 0
+    assert reference.wait() == 0
+    for file in ("last.safetensors", "best.safetensors", "state.safetensors"):
+        assert same(killed / file, whole / file), f"killed after step {steps}"
+    timeless = [[event | {"seconds": 0} for event in events(folder, "train")] for folder in (whole, killed)]
+    assert timeless[0] == timeless[1]
+
+
+def reached(run_dir: Path, step: int) -> bool:
+    log = run_dir / "log.jsonl"
+    lines = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")] if log.exists() else []
+    return bool(lines) and json.loads(lines[-1])["step"] >= step
+
+
+def test_asked_to_stop_it_saves_and_the_same_call_goes_on(tmp_path):
+    whole = fit(tmp_path / "whole")
+    reads = iter(range(10_000))
+
+    class Interrupting(Toy):
+        def read(self, split: str, root: Path) -> Split:
+            plain = super().read(split, root)
+
+            def read(rows):
+                if next(reads) == 11:
+                    signal.raise_signal(signal.SIGTERM)
+                return plain.read(rows)
+
+            return dataclasses.replace(plain, read=read)
+
+    task = Interrupting()
+    options = {"progress": False, "save_every": 1000}
+    assert not (stopped := train(task, RECIPE, tmp_path / "run", **options)).finished
+    assert stopped.steps == 12
+    assert (resumed := train(task, RECIPE, tmp_path / "run", **options)).finished
+    assert same(resumed.last, whole.last)
+
+
+def test_another_training_in_the_folder_is_refused(tmp_path):
+    fit(tmp_path)
+    with pytest.raises(InputError, match="recipe"):
+        fit(tmp_path, dataclasses.replace(RECIPE, lr=0.5))
+    (tmp_path / "state.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="Cannot read"):
+        fit(tmp_path)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_two_processes_have_the_loss_curve_of_one(tmp_path, norm):
+    together = as_script(tmp_path / "two", norm, processes=2)
+    recipe = dataclasses.replace(RECIPE, norm=norm, epochs=1, dropout=0.0)
+    one = fit(tmp_path / "one", recipe, save_every=1)
+    assert together.wait() == 0
+    curves = [[event["loss"] for event in events(tmp_path / name, "train")] for name in ("one", "two")]
+    assert len(curves[0]) == 20
+    assert np.abs(np.subtract(*curves)).max() < 1e-4
+    assert (
+        events(tmp_path / "one", "validation")[0]["examples"] == events(tmp_path / "two", "validation")[0]["examples"]
+    )
+    models = [load_file(path) for path in (one.last, tmp_path / "two" / "last.safetensors")]
+    assert all(torch.allclose(models[0][name], models[1][name], atol=1e-4) for name in models[0])
+
+
+def test_fine_tuning_starts_from_the_model_given_and_leaves_it_alone(tmp_path):
+    first = fit(tmp_path / "first")
+    start = checkpoint.load(first.last)
+    before = {name: value.clone() for name, value in start.state_dict().items()}
+    tuned = fit(
+        tmp_path / "tuned", dataclasses.replace(RECIPE, epochs=1, lr=1e-9, ssm_lr=1e-9, norm="batch"), start=start
+    )
+    assert all(torch.equal(before[name], value) for name, value in start.state_dict().items())
+    after = checkpoint.load(tuned.last).state_dict()
+    moved = [
+        name for name in before if "running" not in name and not torch.allclose(before[name], after[name], atol=1e-6)
+    ]
+    assert moved == []
+
+
+def test_a_parameter_that_is_not_finite_is_named(tmp_path):
+    start = Classifier(RECIPE.config(TOY, 1, 2))
+    with torch.no_grad():
+        start.layers[1].ssm.C[0, 3, 2, 0] = float("nan")
+    with pytest.raises(Diverged, match=r"step 0: the parameter layers\.1\.ssm\.C is not finite"):
+        fit(tmp_path, start=start)
+    assert events(tmp_path, "diverged")[0]["where"] == "the parameter layers.1.ssm.C"
+
+
+def test_a_layer_whose_output_overflows_is_named(tmp_path):
+    start = Classifier(RECIPE.config(TOY, 1, 2))
+    with torch.no_grad():
+        start.layers[1].ssm.C.fill_(3e38)
+    with pytest.raises(Diverged, match=r"the output of layers\.1\.ssm is not finite.*lower learning rate"):
+        fit(tmp_path, start=start)
+
+
+def test_a_batch_that_cannot_be_filled_is_refused(tmp_path):
+    with pytest.raises(InputError, match="160 training examples do not fill a batch of 200"):
+        fit(tmp_path, dataclasses.replace(RECIPE, batch=200))
+
+
+if __name__ == "__main__":
+    script(*sys.argv[1:])
