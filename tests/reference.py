@@ -13,7 +13,7 @@ def hinf_score(system, i):
 
 
 def last_scores(scores):
-    """Equation 8: sort, then divide by the sum down to and including the state; ties rank the higher index first."""
+    """Equation 10: sort, then divide by the sum down to and including the state; ties rank the higher index first."""
     order = sorted(range(len(scores)), key=lambda i: (scores[i], i), reverse=True)
     result, total = np.zeros(len(scores)), 0.0
     for i in order:

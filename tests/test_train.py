@@ -1,6 +1,6 @@
 """The trainer on a toy task: groups, schedule, resuming to the bit, several processes, divergence.
 
-Run as a script it trains the toy task: `python test_train.py RUN_DIR NORM [--pause]`.
+Run as a script it trains the toy task: `python test_train.py long|curves RUN_DIR`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ RECIPE = Recipe(
     batch=8, epochs=3, weight_decay=0.05, step_min=0.01, step_max=0.5, bidirectional=False, activation="half_glu1",
     warmup=0.5,
 )  # fmt: skip
+TWENTY_STEPS = dataclasses.replace(RECIPE, epochs=1, dropout=0.0)
 
 
 @dataclass(frozen=True)
@@ -71,17 +72,17 @@ def same(one: Path, other: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def as_script(run_dir: Path, norm: str, processes: int = 1) -> subprocess.Popen:
+def as_script(*arguments: str | Path, processes: int = 1) -> subprocess.Popen:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, *launcher, __file__, str(run_dir), norm], env=environment)
+    return subprocess.Popen([sys.executable, *launcher, __file__, *map(str, arguments)], env=environment)
 
 
-def script(run_dir: str, norm: str) -> None:
-    torch.set_num_threads(1)
-    distributed = "RANK" in os.environ
-    changes = {"norm": norm, "epochs": 1, "dropout": 0.0} if distributed else {"norm": norm, "epochs": 30}
-    fit(Path(run_dir), dataclasses.replace(RECIPE, **changes), save_every=1 if distributed else 7)
+def script(what: str, run_dir: str) -> None:
+    if what == "long":
+        fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=30))
+    for norm in ("layer", "batch") if what == "curves" else ():
+        fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), save_every=1)
 
 
 def test_training_learns_and_keeps_the_best_and_the_last_model(tmp_path, capfd):
@@ -127,14 +128,14 @@ def test_seeds_decide_everything(tmp_path):
 def test_killed_anywhere_and_resumed_it_ends_with_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     steps = random.randrange(1, 500)  # of 600
-    reference, victim = as_script(whole, "batch"), as_script(killed, "batch")
+    reference, victim = as_script("long", whole), as_script("long", killed)
     deadline = time.monotonic() + 60
     while victim.poll() is None and time.monotonic() < deadline and not reached(killed, steps):
         time.sleep(0.001)
     victim.send_signal(signal.SIGKILL)
     assert victim.wait() == -signal.SIGKILL, "the training was over before it could be killed"
     assert not (killed / "last.safetensors").exists() or len(events(killed, "validation")) < 30
-    assert as_script(killed, "batch").wait() == 0
+    assert as_script("long", killed).wait() == 0
     assert reference.wait() == 0
     for file in ("last.safetensors", "best.safetensors", "state.safetensors"):
         assert same(killed / file, whole / file), f"killed after step {steps}"
@@ -180,20 +181,19 @@ def test_another_training_in_the_folder_is_refused(tmp_path):
         fit(tmp_path)
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
-def test_two_processes_have_the_loss_curve_of_one(tmp_path, norm):
-    together = as_script(tmp_path / "two", norm, processes=2)
-    recipe = dataclasses.replace(RECIPE, norm=norm, epochs=1, dropout=0.0)
-    one = fit(tmp_path / "one", recipe, save_every=1)
+def test_two_processes_have_the_loss_curve_of_one(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    together = as_script("curves", two, processes=2)
+    script("curves", str(one))
     assert together.wait() == 0
-    curves = [[event["loss"] for event in events(tmp_path / name, "train")] for name in ("one", "two")]
-    assert len(curves[0]) == 20
-    assert np.abs(np.subtract(*curves)).max() < 1e-4
-    assert (
-        events(tmp_path / "one", "validation")[0]["examples"] == events(tmp_path / "two", "validation")[0]["examples"]
-    )
-    models = [load_file(path) for path in (one.last, tmp_path / "two" / "last.safetensors")]
-    assert all(torch.allclose(models[0][name], models[1][name], atol=1e-4) for name in models[0])
+    for norm in ("layer", "batch"):
+        curves = [[event["loss"] for event in events(run / norm, "train")] for run in (one, two)]
+        assert len(curves[0]) == 20
+        assert np.abs(np.subtract(*curves)).max() < 1e-4
+        counts = [events(run / norm, "validation")[0]["examples"] for run in (one, two)]
+        assert counts == [40, 40]
+        alone, shared = (load_file(run / norm / "last.safetensors") for run in (one, two))
+        assert all(torch.allclose(alone[name], shared[name], atol=1e-4) for name in alone)
 
 
 def test_fine_tuning_starts_from_the_model_given_and_leaves_it_alone(tmp_path):
@@ -234,4 +234,5 @@ def test_a_batch_that_cannot_be_filled_is_refused(tmp_path):
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     script(*sys.argv[1:])

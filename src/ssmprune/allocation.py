@@ -46,7 +46,7 @@ def pooled(scores: Scores, ratio: float, stay: Masks) -> Masks:
 
 
 def layer_adaptive(scores: Scores, ratio: float, stay: Masks) -> Masks:
-    """Prune the lowest energy-normalised scores over all layers (LAST, equation 8).
+    """Prune the lowest energy-normalised scores over all layers (LAST, equation 10).
 
     >>> free = {"a": np.zeros(2, bool), "b": np.zeros(2, bool)}
     >>> layer_adaptive({"a": np.array([1., 2.]), "b": np.array([3., 9.])}, 0.5, free)
@@ -66,7 +66,7 @@ def layer_share(scores: Scores, ratio: float, stay: Masks) -> Masks:
 
 
 def energy_normalised(scores: Real) -> Real:
-    """Divide each score by the sum of the scores down to and including it, in the log-domain (equation 8).
+    """Divide each score by the sum of the scores down to and including it, in the log-domain (equation 10).
 
     The best state of a layer gets exactly 1 (log 0), so no layer is emptied before all others.
 

@@ -109,52 +109,56 @@ def _rank_one(system: DiagonalSystem) -> Real:
 
 @dataclass(frozen=True, eq=False)
 class _Bank:
-    """Independent real systems of one size side by side, each a sum of rank-one terms, G(θ) = Σ_i C_i B_i ρ_i(θ).
+    """Independent real systems side by side, g of them, each with m states in one or two directions.
 
-    Every pole stands beside its conjugate, ρ_i = 1/(1 - λ_i e^{-jθ}); a backward direction doubles the terms.
+    With ρ_i = 1/(1 - λ_i e^{-jθ}) and ρ'_i of the conjugate pole, a state with the residue R_i = C_i B_i answers
+    ρ_i R_i + ρ'_i R_i* = α_i Re R_i + β_i Im R_i, where α_i = ρ_i + ρ'_i and β_i = j(ρ_i - ρ'_i).
     """
 
-    log_poles: Complex  # (g, poles): m of the stored states, then their m conjugates
-    B: Complex  # (g, terms, inputs)
-    C: Complex  # (g, outputs, terms), gain/2 included
+    log_poles: Complex  # (g, poles): the states' m and their m conjugates
+    B: Complex  # (g, directions m, inputs)
+    C: Complex  # (g, outputs, directions m), gain/2 included
     directions: int
     backward_delay: int
 
     @cached_property
     def sizes(self) -> Real:
-        """|C_i||B_i| of every term, (g, terms)."""
+        """|R_i|, (g, directions m)."""
         return _norm(self.C, axis=1) * _norm(self.B, axis=2)
 
     @cached_property
     def weights(self) -> Real:
-        """The sizes of both directions' terms together, (g, poles)."""
-        weights: Real = self.sizes.reshape(len(self.sizes), self.directions, -1).sum(axis=1)
-        return weights
+        """|R_i| of both directions together, for every pole, (g, poles)."""
+        return np.tile(self.sizes.reshape(len(self.sizes), self.directions, -1).sum(axis=1), 2)
 
     @cached_property
-    def gram(self) -> Complex:
-        """tr((C_i B_i)^H C_j B_j), (g, terms, terms)."""
-        product: Complex = (_transposed(self.C).conj() @ self.C) * (self.B.conj() @ _transposed(self.B))
-        return product
+    def grams(self) -> tuple[Complex, Complex]:
+        """tr(R_i^H R_j) and tr(R_i^T R_j), each (g, directions m, directions m)."""
+        Ct, Bt = _transposed(self.C), _transposed(self.B)
+        return (Ct.conj() @ self.C) * (self.B.conj() @ Bt), (Ct @ self.C) * (self.B @ Bt)
 
     @cached_property
-    def frobenius(self) -> Complex:
-        """A matrix F with |G|_F = |F ρ|, or slightly more where it is the root of the Gram matrix, (g, rank, terms)."""
-        g, outputs, terms = self.C.shape
-        if outputs * self.B.shape[2] <= 2 * terms:
-            return (self.C[:, :, None, :] * _transposed(self.B)[:, None, :, :]).reshape(g, -1, terms)
-        size = np.where(self.sizes > 0, self.sizes, 1)
-        slack = 64 * terms * np.finfo(float).eps  # above rounding: the root exists and is never too small
-        gram = self.gram / (size[:, :, None] * size[:, None, :]) + slack * np.eye(terms)
-        return _transposed(np.linalg.cholesky(gram)).conj() * size[:, None, :]
+    def frobenius(self) -> Real:
+        """A matrix F with |G|_F = |F (α, β)|, or slightly more if it is the root of a Gram matrix, (g, rank, terms)."""
+        g, outputs, count = self.C.shape
+        if outputs * self.B.shape[2] <= 4 * count:
+            residues = (self.C[:, :, None] * _transposed(self.B)[:, None]).reshape(g, -1, count)
+            return np.concatenate([residues.real, residues.imag], axis=2)
+        size = np.tile(np.where(self.sizes > 0, self.sizes, 1), 2)
+        (same, mixed), eps = self.grams, np.finfo(float).eps
+        both, difference = same + mixed, same - mixed
+        gram = np.block([[both.real, both.imag], [-difference.imag, difference.real]]) / 2
+        gram /= size[:, :, None] * size[:, None, :]
+        gram += 128 * count * eps * np.eye(2 * count)  # above rounding: the root exists and is never too small
+        return _transposed(np.linalg.cholesky(gram)) * size[:, None]
 
     def denominators(self, owner: Index, theta: Real) -> Complex:
         """γ_i = 1 - λ_i e^{-jθ}, exact next to the pole, (t, poles)."""
         gamma: Complex = -np.expm1(_of(self.log_poles, owner) - 1j * theta[:, None])
         return gamma
 
-    def responses(self, theta: Real, gamma: Complex, x: Real, order: int) -> Complex:
-        """Return the Taylor coefficients of every term's ρ in s, where tan((θ' - θ)/2) = x s, (t, terms, order).
+    def terms(self, theta: Real, gamma: Complex, x: Real, order: int) -> Complex:
+        """Return the Taylor coefficients of all α, then all β, in s, where tan((θ' - θ)/2) = x s, (t, terms, order).
 
         In s, ρ is a Möbius function, 1/γ - (2j x λ e^{-jθ}/γ²) s/(1 - u s), so its series is geometric. The backward
         response of a pole is the conjugate of its conjugate's; a delay e^{jθ'} takes λ e^{-jθ} = 1 - γ out of it.
@@ -163,35 +167,42 @@ class _Bank:
         series[..., :1] = (-2j * x[:, None] / gamma**2)[..., None]
         series.cumprod(axis=2, out=series)
         rho = np.concatenate([1 / gamma[..., None], (1 - gamma)[..., None] * series], axis=2)
-        if self.directions == 1:
-            return rho
-        mirror = rho
-        if self.backward_delay:
-            mirror = np.concatenate([1 / gamma[..., None], series], axis=2) * np.exp(-1j * theta)[:, None, None]
-        return np.concatenate([rho, np.roll(mirror, gamma.shape[1] // 2, axis=1).conj()], axis=1)
+        rho, conjugate = np.split(rho, 2, axis=1)
+        if self.directions == 2:
+            back = np.concatenate([1 / gamma[..., None], series], axis=2) * np.exp(-1j * theta)[:, None, None]
+            mirror = np.split(back.conj(), 2, axis=1) if self.backward_delay else (rho.conj(), conjugate.conj())
+            rho, conjugate = np.concatenate([rho, mirror[1]], axis=1), np.concatenate([conjugate, mirror[0]], axis=1)
+        return np.concatenate([rho + conjugate, 1j * (rho - conjugate)], axis=1)
 
     def gains(self, owner: Index, theta: Real) -> Real:
         """Largest singular value of G_owner(θ), (t,)."""
-        rho = self.responses(theta, self.denominators(owner, theta), np.zeros(len(theta)), order=1)
-        G = _of(self.C, owner) @ (rho * _of(self.B, owner))
+        terms = self.terms(theta, self.denominators(owner, theta), np.zeros(len(theta)), order=1)
+        (alpha, beta), B, C = np.split(terms, 2, axis=1), _of(self.B, owner), _of(self.C, owner)
+        rows = np.concatenate([alpha * B.real + beta * B.imag, beta * B.real - alpha * B.imag], axis=1)
+        # a real matrix times a complex one, done in real numbers: half the work
+        G = (np.concatenate([C.real, C.imag], axis=2) @ rows.view(np.float64)).view(np.complex128)
         if 1 in G.shape[1:]:
             return _norm(G, axis=(1, 2))
         G = G if G.shape[1] > G.shape[2] else _transposed(G)
-        return np.sqrt(np.linalg.eigvalsh(_transposed(G).conj() @ G)[:, -1].clip(min=0))
+        squares: Real = np.linalg.eigvalsh(_transposed(G).conj() @ G)[:, -1]
+        return np.sqrt(np.maximum(squares, 0))
 
 
 def _bank(system: DiagonalSystem, log_poles: Complex, B: Complex, C: Complex) -> _Bank:
     """Build g systems of m states from log_poles (g, m), B (g, m, inputs) and C (g, directions, outputs, m)."""
     poles = np.concatenate([log_poles, log_poles.conj()], axis=1)
-    B = np.concatenate([B, B.conj()] * system.directions, axis=1)
-    C = np.concatenate([c for k in range(system.directions) for c in (C[:, k], C[:, k].conj())], axis=2)
-    B, C = _transposed(_rotated(_transposed(B))), _rotated(C) * (system.gain / 2)
+    B = np.tile(_transposed(_rotated(_transposed(B))), (1, system.directions, 1))
+    C = _rotated(np.concatenate(list(C.swapaxes(0, 1)), axis=2)) * (system.gain / 2)
     return _Bank(poles, B, C, system.directions, system.backward_delay)
 
 
 def _rotated(columns: Complex) -> Complex:
-    """Turn columns (g, width, count) that are wider than many into (g, count, count): no product of two changes."""
-    return columns if columns.shape[1] <= columns.shape[2] else np.linalg.qr(columns).R
+    """Turn columns (g, width, count) into (g, 2 count, count) if that is narrower: no product of two changes."""
+    g, width, count = columns.shape
+    if width <= 2 * count:
+        return columns
+    parts = np.linalg.qr(np.concatenate([columns.real, columns.imag], axis=2)).R
+    return parts[..., :count] + 1j * parts[..., count:]
 
 
 def _each(system: DiagonalSystem) -> _Bank:
@@ -214,17 +225,18 @@ def _whole(system: DiagonalSystem) -> _Bank:
 
 
 def _energies(bank: _Bank) -> Real:
-    """Squared H2 norm of every system, Σ_ij tr((C_i B_i)^H C_j B_j) / (1 - λ_i* λ_j), (g,).
+    """Squared H2 norm of every system, (g,).
 
-    Forward and backward impulse responses meet at lag 0 alone, and with a backward delay nowhere.
+    The impulse response is 2 Re z_k with z_k = Σ_i R_i λ_i^k, its square 2 (|z_k|² + Re z_k²): geometric series in k.
+    Forward and backward responses meet at lag 0 alone, and with a backward delay nowhere.
     """
-    kernel = -1 / np.expm1(bank.log_poles[:, :, None].conj() + bank.log_poles[:, None, :])
-    g, m, _ = kernel.shape
-    gram = bank.gram.reshape(g, bank.directions, m, bank.directions, m)
-    total: Real = np.einsum("gdidj,gij->g", gram, kernel).real
-    if bank.directions == 2 and bank.backward_delay == 0:
-        total += 2 * gram[:, 0, :, 1].real.sum(axis=(1, 2))
-    return np.maximum(total, 0)
+    m, d = bank.log_poles.shape[1] // 2, bank.directions
+    kernels = -1 / np.expm1(bank.log_poles[:, :, None] + bank.log_poles[:, None, :m])  # conjugates in the second half
+    same, mixed = (gram.reshape(-1, d, m, d, m) for gram in bank.grams)
+    total = np.einsum("gdidj,gij->g", same, kernels[:, m:]) + np.einsum("gdidj,gij->g", mixed, kernels[:, :m])
+    if d == 2 and bank.backward_delay == 0:
+        total += 2 * (same + mixed)[:, 0, :, 1].sum(axis=(1, 2))
+    return np.maximum(2 * total.real, 0)
 
 
 def _largest_gains(bank: _Bank, shared: bool) -> tuple[Real, Real]:
@@ -241,7 +253,7 @@ def _largest_gains(bank: _Bank, shared: bool) -> tuple[Real, Real]:
     rounding = FLOOR * (bank.weights / -np.expm1(bank.log_poles.real)).sum(axis=1)
     while len(owner):
         target = ((best.max() if shared else best) * (1 + RTOL) + rounding)[owner]
-        cut = _in_blocks(partial(_cuts, bank), ORDER * bank.C.shape[2], owner, edges, gains, target)
+        cut = _in_blocks(partial(_cuts, bank), 4 * ORDER * bank.C.shape[2], owner, edges, gains, target)
         alive = ~np.isnan(cut)
         owner, edges, gains, cut = owner[alive], edges[alive], gains[alive], cut[alive]
         gain = measure(owner, cut)
@@ -255,7 +267,7 @@ def _largest_gains(bank: _Bank, shared: bool) -> tuple[Real, Real]:
 def _cuts(bank: _Bank, owner: Index, edges: Real, gains: Real, target: Real) -> Real:
     """Return where to cut each interval (t, 2), NaN where no gain in it exceeds `target`.
 
-    In s of `_Bank.responses` the interval is [-1, 1] and G = Σ_j G_j s^j. Three upper bounds, from cheap to tight: the
+    In s of `_Bank.terms` the interval is [-1, 1] and G = Σ_j G_j s^j. Three upper bounds, from cheap to tight: the
     sum of the largest |ρ_i|; Σ_j |G_j| and a tail; and, since the largest singular value is convex in G, the larger
     of both ends plus what G deviates from a straight line between them, Σ_{j>=2} |G_j| and twice the tail.
     """
@@ -270,8 +282,8 @@ def _cuts(bank: _Bank, owner: Index, edges: Real, gains: Real, target: Real) -> 
     cut = np.where((edges[:, 0] < cut) & (cut < edges[:, 1]), cut, middle)
     settled: Mask = (np.hypot(1, x) * peaks.sum(axis=1) <= target) | (cut <= edges[:, 0]) | (cut >= edges[:, 1])
     near = np.flatnonzero(~settled & (2 * tail <= target))  # with a longer tail the other bounds cannot settle it
-    rho = bank.responses(middle[near], gamma[near], x[near], ORDER)
-    orders = _norm(_of(bank.frobenius, owner[near]) @ rho, axis=1)  # |G_j|, (t, order)
+    terms = bank.terms(middle[near], gamma[near], x[near], ORDER)
+    orders = _norm((_of(bank.frobenius, owner[near]) @ terms.view(np.float64)).view(np.complex128), axis=1)  # |G_j|
     around = orders.sum(axis=1) + tail[near]
     between = gains[near].max(axis=1) + orders[:, 2:].sum(axis=1) + 2 * tail[near]
     settled[near] = np.minimum(around, between) <= target[near]
@@ -279,7 +291,7 @@ def _cuts(bank: _Bank, owner: Index, edges: Real, gains: Real, target: Real) -> 
 
 
 def _ratio(gamma: Complex, x: Real) -> Complex:
-    """u of the series in `_Bank.responses`, (t, poles): the pole lies at s = 1/u."""
+    """u of the series in `_Bank.terms`, (t, poles): the pole lies at s = 1/u."""
     return -1j * x[:, None] * (2 - gamma) / gamma
 
 

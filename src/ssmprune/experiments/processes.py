@@ -59,18 +59,25 @@ class GroupBatchNorm(BatchNorm):
         if not self.training:
             return super().forward(x)
         dims = tuple(range(x.ndim - 1))
-        mean = _GroupMean.apply(x.mean(dims))
+        mean = group_mean(x.mean(dims))
         centred = x - mean
-        var = _GroupMean.apply(centred.square().mean(dims))
+        var = group_mean(centred.square().mean(dims))
         with torch.no_grad():
             count = x[..., 0].numel() * dist.get_world_size()
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
-        return centred * (var + self.eps).rsqrt() * self.weight + self.bias
+        normed: Tensor = centred * (var + self.eps).rsqrt() * self.weight + self.bias
+        return normed
+
+
+def group_mean(value: Tensor) -> Tensor:
+    """The mean of `value` over the processes, differentiable."""
+    mean: Tensor = _GroupMean.apply(value)  # type: ignore[no-untyped-call]
+    return mean
 
 
 class _GroupMean(torch.autograd.Function):
-    """The mean of a tensor over the processes; the gradient is a mean over them as well."""
+    """The gradient of a mean over the processes is one as well."""
 
     @staticmethod
     def forward(_ctx: Any, value: Tensor) -> Tensor:
@@ -79,7 +86,7 @@ class _GroupMean(torch.autograd.Function):
         return total / dist.get_world_size()
 
     @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]  # torch's own takes any number
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
         return _GroupMean.forward(_ctx, gradient)
 
 

@@ -21,8 +21,9 @@ def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor
     "zoh": lambda_bar = e^{lambda step}, factor (lambda_bar - 1) / lambda.
     "bilinear": lambda_bar = (1 + lambda step/2) / (1 - lambda step/2), factor step / (1 - lambda step/2).
 
-    >>> discretize(torch.tensor([-1 + 0j]), torch.tensor([0.1]), "zoh")
-    (tensor([-0.1000+0.j]), tensor([0.0952+0.j]))
+    >>> log_poles, factor = discretize(torch.tensor([-1 + 0j]), torch.tensor([0.1]), "zoh")
+    >>> log_poles.real, factor.real
+    (tensor([-0.1000]), tensor([0.0952]))
     """
     z = poles * step
     if method == "bilinear":

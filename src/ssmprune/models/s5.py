@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from .hippo import hippo_n
 from .initial import truncated_normal
 from .mimo import respond
 from .poles import continuous_poles, discretize
+
+Matrices: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class S5Layer(nn.Module):
@@ -46,11 +49,12 @@ class S5Layer(nn.Module):
         poles, B, C = initial_system(width, n, blocks, 2 if bidirectional else 1, conj_sym)
         self.pole_re = nn.Parameter((-poles.real).log() if pole_form == "exp" else poles.real.clone())
         self.pole_im = nn.Parameter(poles.imag.clone())
-        self.B = nn.Parameter(torch.view_as_real(B))  # (n, H, 2)
-        self.C = nn.Parameter(torch.view_as_real(C))  # (directions, H, n, 2)
+        self.B = nn.Parameter(torch.view_as_real(B).contiguous())  # (n, H, 2)
+        self.C = nn.Parameter(torch.view_as_real(C).contiguous())  # (directions, H, n, 2)
         self.D = nn.Parameter(torch.randn(width))
         self.log_step = nn.Parameter(torch.empty(n).uniform_(math.log(step_min), math.log(step_max)))
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
+        self._memory: _Memory | None = None
 
     @property
     def gain(self) -> float:
@@ -69,6 +73,7 @@ class S5Layer(nn.Module):
 
     def initial_state(self, batch: int) -> Tensor:
         """The silent state (batch, n)."""
+        self._memory = None  # sees changes that leave no mark, as those through `.data`
         return self.B.new_zeros(batch, len(self.pole_re), dtype=self.B.dtype.to_complex())
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
@@ -79,7 +84,7 @@ class S5Layer(nn.Module):
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """The output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B, C = self._matrices()
+        poles, B, C = self._matrices() if torch.is_grad_enabled() else self._remembered_matrices()
         state = torch.addcmul(torch.view_as_complex((u @ B).view(len(u), -1, 2)), poles, state)
         return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0], self.D, u), state
 
@@ -87,13 +92,30 @@ class S5Layer(nn.Module):
         if self.bidirectional:
             raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
 
-    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _remembered_matrices(self) -> Matrices:
+        """`_matrices`, computed again only when the layer has changed, because they cost more than a step."""
+        tensors = (self.pole_re, self.pole_im, self.B, self.C, self.log_step, self.mask)
+        marks = [(id(tensor), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+        if self._memory is None or self._memory.marks != marks or self._memory.step_rescale != self.step_rescale:
+            self._memory = _Memory(self._matrices(), marks, self.step_rescale, tensors)
+        return self._memory.matrices
+
+    def _matrices(self) -> Matrices:
         """lambda_bar (n,) and the real B (H, 2n), C (directions, 2n, H) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
         B = torch.view_as_real(B_bar).permute(1, 0, 2).flatten(1)
         sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
         C = (self.C * sign).flatten(2).transpose(1, 2)
         return log_poles.exp(), B, C
+
+
+class _Memory(NamedTuple):
+    """Matrices for single steps and how to tell that they are still right."""
+
+    matrices: Matrices
+    marks: list[tuple[int, int]]  # identity and version of every tensor
+    step_rescale: float
+    tensors: tuple[Tensor, ...]  # kept so that no other tensor can take an identity over
 
 
 def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink, pad
 
-TABLE = 1 << 16  # entries of a table of powers: bounds the memory at any length, and fits a cache
+TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and fits a cache
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
@@ -51,10 +51,9 @@ class _Kernel(torch.autograd.Function):
         layout = _Layout.of(channel, channels, TABLE // span)
         kernels = weights.real.new_zeros(channels, len(weights) * blocks, span)
         for states, runs in layout.chunks:
-            # One factor is conjugate, since Re(p q) is the product of the real and imaginary planes of conj(p), q.
-            log, weight = log_poles[states], weights[:, None, states].conj().resolve_conj()
-            near, far = _powers(torch.stack([log, span * log.conj()]), span, weights.dtype)
-            heads = (weight * far[:blocks]).flatten(0, 1)
+            near, far = _tables(log_poles[states], span, weights.dtype)
+            # Re(p q) is the inner product of conj(p) and q as pairs of real numbers.
+            heads = (weights[:, None, states] * far[:blocks]).conj_physical_().flatten(0, 1)
             for run in runs:
                 torch.bmm(run.planes(heads), run.planes(near).mT, out=kernels[run.rows])
         return kernels.index_select(0, layout.places).view(channels, len(weights), -1)[..., :length].movedim(0, 1)
@@ -72,8 +71,7 @@ class _Kernel(torch.autograd.Function):
         exponents = torch.arange(span, dtype=grad.dtype, device=grad.device)[:, None]
         grad_log, grad_weights = torch.zeros_like(log_poles), torch.zeros_like(weights)
         for states, runs in layout.chunks:
-            log, weight = log_poles[states], weights[:, states]
-            near, far = _powers(torch.stack([log, span * log]), span, weights.dtype)
+            near, far = _tables(log_poles[states], span, weights.dtype)
             slope = exponents * near
             sums, slopes = near.new_empty(2, directions * blocks, len(states))
             for run in runs:
@@ -82,7 +80,7 @@ class _Kernel(torch.autograd.Function):
             sums, slopes = sums.unflatten(0, (-1, blocks)), slopes.unflatten(0, (-1, blocks))
             slopes += span * exponents[:blocks] * sums
             grad_weights[:, states] = (far[:blocks] * sums).sum(1).conj()
-            grad_log[states] = (weight * (far[:blocks] * slopes).sum(1)).sum(0).conj().to(grad_log.dtype)
+            grad_log[states] = (weights[:, states] * (far[:blocks] * slopes).sum(1)).sum(0).conj().to(grad_log.dtype)
         return grad_log, grad_weights, None, None, None
 
 
@@ -92,19 +90,24 @@ def _factors(length: int) -> tuple[int, int]:
     return span, -(-length // span)
 
 
-def _powers(logs: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """exp(k log) for k below count, a power of two, by doubling: (tables, states) -> (tables, count, states)."""
-    base = logs.to(torch.complex128).exp()[:, None]
-    table = base.new_empty(len(logs), count, logs.shape[1])
-    table[:, 0] = 1
-    filled = 1
-    while filled < count:
-        torch.mul(table[:, :filled], base, out=table[:, filled : 2 * filled])
-        base = base * base
-        filled *= 2
+def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
+    """λ^b and λ^{aT} for a, b below T = span, a power of two, by doubling: (n,) -> (2, span, n).
+
+    The factors λ^(2^j) are squared in double precision, so that no entry has more than log2 T roundings.
+    """
+    bits = span.bit_length() - 1
+    squares = [log_poles.to(torch.complex128).exp()]
+    while len(squares) < 2 * bits:
+        squares.append(squares[-1] * squares[-1])
     # Products of vanishing powers would be denormal numbers, which many processors multiply very slowly.
-    vanishing = torch.finfo(dtype).tiny ** 0.4
-    return torch.view_as_complex(hardshrink(torch.view_as_real(table.to(dtype)), vanishing))
+    vanishing = torch.finfo(dtype).tiny ** 0.25
+    planes = hardshrink(torch.view_as_real(torch.stack(squares[: 2 * bits] or squares).to(dtype)), vanishing)
+    factors = torch.view_as_complex(planes)[: 2 * bits].view(2, bits, 1, len(log_poles))
+    table = factors.new_ones(2, span, len(log_poles))
+    for bit in range(bits):
+        half = 1 << bit
+        torch.mul(table[:, :half], factors[:, bit], out=table[:, half : 2 * half])
+    return table
 
 
 class _Run(NamedTuple):

@@ -1,0 +1,5 @@
+"""Lets `python -m ssmprune` do what `ssmprune` does."""
+
+from .cli import main
+
+main()
