@@ -63,7 +63,7 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
     known = json.loads(ssmprune("list", "--json").stdout)
     assert {"last", "lamp"} <= set(known["methods"])
-    assert known["families"] == ["s4d", "s5"]
+    assert {"s4d", "s5"} <= set(known["families"])
 
 
 @pytest.mark.parametrize(

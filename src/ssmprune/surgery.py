@@ -1,4 +1,7 @@
-"""Surgery: read a model's systems, silence states, remove them. Models are values: all return copies."""
+"""Surgery: read a model's systems, silence states, remove them. Models are values: all return copies.
+
+Families are recognised; `adapter` names one with its options, or brings a family of the caller's own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from .adapters import Adapter, layers_of
 from .arrays import Mask
+from .checkpoint import need_torch
+from .errors import InputError
 from .methods import LAST, Method
 from .plan import Plan, make_plan
 from .system import DiagonalSystem
@@ -15,32 +20,53 @@ from .system import DiagonalSystem
 Model = TypeVar("Model")
 
 
-def read(model: Any, *, unstable: Literal["refuse", "keep"] = "refuse") -> dict[str, DiagonalSystem]:
+def read(
+    model: Any, *, unstable: Literal["refuse", "keep"] = "refuse", adapter: Adapter | None = None
+) -> dict[str, DiagonalSystem]:
     """Return what every SSM layer of a model computes, by its path in the model.
 
     A pole on or outside the unit circle is an error, or with unstable="keep" a state that no plan removes.
     """
-    return {path: adapter.read(layer, unstable) for path, (adapter, layer) in layers_of(model).items()}
+    return {path: family.read(layer, unstable) for path, (family, layer) in layers_of(model, adapter).items()}
 
 
-def mask(model: Model, plan: Plan) -> Model:
-    """Return a copy whose pruned states are silent, now and through further training; all shapes stay."""
-    return _operate(model, plan, lambda adapter, layer, keep: adapter.mask(layer, keep))
+def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
+    """Return a copy whose pruned states are silent; all shapes stay.
+
+    In our own layers they stay silent through further training; other codes may wake them.
+    """
+    return _operate(model, plan, adapter, lambda family, layer, keep: family.mask(layer, keep))
 
 
-def shrink(model: Model, plan: Plan) -> Model:
+def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family."""
-    return _operate(model, plan, lambda adapter, layer, keep: adapter.shrink(layer, keep))
+    return _operate(model, plan, adapter, lambda family, layer, keep: family.shrink(layer, keep))
 
 
-def prune(model: Model, ratio: float, method: Method = LAST, **options: Any) -> Model:
+def prune(
+    model: Model, ratio: float, method: Method = LAST, *, adapter: Adapter | None = None, **options: Any
+) -> Model:
     """Plan and shrink at once; the options are those of `make_plan`."""
-    return shrink(model, make_plan(read(model), ratio, method, **options))
+    return shrink(model, make_plan(read(model, adapter=adapter), ratio, method, **options), adapter=adapter)
 
 
-def _operate(model: Model, plan: Plan, cut: Callable[[Adapter, Any, Mask], None]) -> Model:
-    plan.check(read(model, unstable="keep"))
+def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
+    """Return our torch layers that compute what the layers of a foreign model do, by path; with a plan, shrunk."""
+    need_torch()
+    layers = layers_of(model, adapter)
+    if plan is not None:
+        plan.check(read(model, unstable="keep", adapter=adapter))
+    converted = {}
+    for path, (family, layer) in layers.items():
+        if not hasattr(family, "stored"):
+            raise InputError(f"{path!r} is of the family {family.name}, which does not say how to convert its layers.")
+        converted[path] = family.stored(layer).layer(None if plan is None else plan.keep[path])
+    return converted
+
+
+def _operate(model: Model, plan: Plan, adapter: Adapter | None, cut: Callable[[Adapter, Any, Mask], None]) -> Model:
+    plan.check(read(model, unstable="keep", adapter=adapter))
     patient = copy.deepcopy(model)
-    for path, (adapter, layer) in layers_of(patient).items():
-        cut(adapter, layer, plan.keep[path])
+    for path, (family, layer) in layers_of(patient, adapter).items():
+        cut(family, layer, plan.keep[path])
     return patient

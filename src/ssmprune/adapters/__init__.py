@@ -1,12 +1,15 @@
 """Adapters: one file per model family, the only code that knows its parameter names.
 
-A file here exports `ADAPTER`. Frameworks are imported by the file that needs them, when a model is handed over.
+A file here exports `ADAPTER`; so does a module that another package names in the entry point group
+`ssmprune.adapters`. Frameworks are imported by the file that needs them, when a model is handed over.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
 from ..arrays import Mask
@@ -24,7 +27,7 @@ class Adapter(Protocol):
         """Return the layers of this family by their path in the model; none for a model of another family."""
 
     def read(self, layer: Any, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
-        """Return what the layer computes, without its feed-through; a masked state has B = 0."""
+        """Return what the layer computes, without its feed-through; a masked state has B = 0 or C = 0."""
 
     def mask(self, layer: Any, keep: Mask) -> None:
         """Silence the other states in place; shapes stay."""
@@ -34,23 +37,42 @@ class Adapter(Protocol):
 
 
 def found() -> dict[str, Adapter]:
-    """Return every adapter in this folder by name.
+    """Return every adapter in this folder, and those other packages bring, by name.
 
-    >>> sorted(found())
-    ['s4d', 's5']
+    >>> {"s4d", "s5", "flax_s5"} <= found().keys()
+    True
     """
     modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
     adapters = (module.ADAPTER for module in modules if hasattr(module, "ADAPTER"))
-    return {adapter.name: adapter for adapter in adapters}
+    return {adapter.name: adapter for adapter in (*adapters, *_plugged_in())}
 
 
-def layers_of(model: Any) -> dict[str, tuple[Adapter, Any]]:
-    """Return every layer of a model that some family knows, with its adapter; a model with none is an error."""
+@cache
+def _plugged_in() -> tuple[Adapter, ...]:
+    """Load the adapters of other packages: an entry point names the adapter, or a module that exports `ADAPTER`."""
+    adapters = []
+    for entry in entry_points(group="ssmprune.adapters"):
+        try:
+            named = entry.load()
+        except Exception as error:  # whatever another package's module may raise
+            raise InputError(
+                f"The adapter {entry.name} ({entry.value}) of another package is broken: {error}"
+            ) from error
+        adapters.append(getattr(named, "ADAPTER", named))
+    return tuple(adapters)
+
+
+def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, tuple[Adapter, Any]]:
+    """Return every layer of a model that some family knows, with its adapter; a model with none is an error.
+
+    With `adapter` only that family is asked, with the options the adapter was made with.
+    """
     if reason := why_refused(model):
         raise InputError(reason)
-    known = {path: (adapter, layer) for adapter in found().values() for path, layer in adapter.layers(model).items()}
+    families = found() if adapter is None else {adapter.name: adapter}
+    known = {path: (family, layer) for family in families.values() for path, layer in family.layers(model).items()}
     if not known:
         raise InputError(
-            f"No diagonal SSM layer found in {type(model).__name__}; the known families are {', '.join(found())}."
+            f"No diagonal SSM layer found in {type(model).__name__}; the known families are {', '.join(families)}."
         )
     return known

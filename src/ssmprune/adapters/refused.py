@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from . import trees
 
 SELECTIVE = (
     "{path} is a selective (Mamba/S6) layer: its poles and B change with the input, so a state has no fixed gain. "
@@ -32,15 +35,17 @@ def why_refused(model: Any) -> str | None:
 
 
 def _modules(model: Any) -> list[tuple[str, set[str], Any]]:
-    """List (path, names of children and parameters, module) for a torch module or a nested dict."""
+    """List (path, names of children and parameters, module) for a torch module, a state dict or a tree."""
     if hasattr(model, "named_modules"):
         return [
             (path, {*module._parameters, *module._buffers, *module._modules}, module)
             for path, module in model.named_modules()
         ]
-    if not isinstance(model, dict):
+    if not isinstance(model, Mapping):
         return []
-    found: list[tuple[str, set[str], Any]] = [("", set(map(str, model)), model)]
-    for key, value in model.items():
-        found += [(f"{key}.{path}".rstrip("."), names, part) for path, names, part in _modules(value)]
-    return found
+    found: dict[str, set[str]] = {"": set()}
+    for path in trees.leaves(model):
+        parts = path.split(".")
+        for depth, name in enumerate(parts):
+            found.setdefault(".".join(parts[:depth]), set()).add(name)
+    return [(path, names, None) for path, names in found.items()]

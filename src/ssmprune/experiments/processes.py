@@ -96,6 +96,8 @@ def joined() -> Iterator[Group]:
     if not dist.is_torchelastic_launched():
         yield Group()
         return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(Group().device)
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield Group(dist.get_rank(), dist.get_world_size())

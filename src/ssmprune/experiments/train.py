@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -95,6 +95,13 @@ def rate(step: int, steps: int, warmup: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
 
 
+def fewer(split: Split, examples: int | None) -> Split:
+    """A fixed random part of `split` when fewer `examples` are asked for than it has."""
+    if examples is None or examples >= len(split):
+        return split
+    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:examples]))
+
+
 @contextmanager
 def stop_requests() -> Iterator[list[int]]:
     """A list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two."""
@@ -125,8 +132,9 @@ class _Training:
         run_dir: Path,
         seed: int,
     ) -> None:
-        self.recipe, self.train, self.val, self.group, self.seed = recipe, train, val, group, seed
-        self.examples = min(recipe.examples or len(train), len(train))
+        self.recipe, self.val, self.group, self.seed = recipe, val, group, seed
+        self.train = fewer(train, recipe.examples)
+        self.examples = len(self.train)
         self.per_epoch = self.examples // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
         self._check_sizes()
@@ -139,7 +147,7 @@ class _Training:
         self.position = load_state(self.state_path, model, self.optimizer, self.identity) if resumed else Position()
         self.replica = group.wrap(model)
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
-        self.order = np.empty(0, np.int64), -1
+        self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
         self.log = Log(run_dir / "log.jsonl", self.position.step) if group.rank == 0 else None
         if not resumed:
             self.write("start", parameters=sum(p.numel() for p in model.parameters()), **self.identity)
@@ -154,11 +162,11 @@ class _Training:
     def run(self, save_every: int, progress: bool) -> Result:
         """Train to the end, or until asked to stop."""
         position = self.position
-        with Meter(self.steps, position.step, shown=progress) as meter, stop_requests() as requests:
-            before, begun = position.seconds, time.monotonic()
+        # Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
+        stoppable = stop_requests() if self.group.size == 1 else nullcontext([])
+        with Meter(self.steps, position.step, shown=progress) as meter, stoppable as requests:
             while position.step < self.steps and not requests:
                 seen = self.advance()
-                position.seconds = before + time.monotonic() - begun
                 epoch, rest = divmod(position.step, self.per_epoch)
                 meter.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", seen)
                 if rest == 0:
@@ -233,6 +241,8 @@ class _Training:
             save_state(self.state_path, self.model, self.optimizer, self.position, self.identity)
 
     def write(self, event: str, **fields: Any) -> None:
-        """Add a line to the log."""
+        """Add a line to the log, and the time since the last one to the time spent."""
+        now = time.monotonic()
+        self.position.seconds, self.clock = self.position.seconds + now - self.clock, now
         if self.log:
             self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)

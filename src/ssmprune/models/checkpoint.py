@@ -34,7 +34,7 @@ def load(path: str | os.PathLike[str]) -> Classifier:
             config = _config(path, file.metadata() or {})
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             model = _empty_model(path, config, shapes)
-            tensors = {name: file.get_tensor(name) for name in shapes}
+            tensors = {name: file.get_tensor(name).clone() for name in shapes}  # aligned, apart from the file
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     except SafetensorError as error:

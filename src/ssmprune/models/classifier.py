@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -58,6 +59,14 @@ class Classifier(nn.Module):
     def blocks(self) -> Iterable[Block]:
         """The layers, typed."""
         return cast("Iterable[Block]", self.layers)
+
+    def at_rate(self, factor: float) -> Classifier:
+        """A copy for sequences sampled `factor` times more coarsely than in training: each step is as much longer."""
+        other = copy.deepcopy(self)
+        other._config = replace(self._config, step_rescale=self._config.step_rescale * factor)
+        for layer in other.layers:
+            cast(Block, layer).ssm.step_rescale = other._config.step_rescale
+        return other
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""

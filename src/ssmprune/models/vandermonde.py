@@ -5,23 +5,24 @@ Exponents are split as l = aT + b with T near the root of the length, so that
     K[l] = Re sum_i w_i λ_i^l = Re sum_i (w_i λ_i^{aT}) (λ_i^b)
 
 is one small real matrix product per channel between two tables of T powers, instead of a sum over as many powers
-as the sequence is long. Channels that own equally many states share a batched product, so that a channel costs
+as the sequence is long. Channels that own about equally many states share a batched product, so that a channel costs
 what it holds, however unevenly pruning has left them.
 """
 
 from __future__ import annotations
 
 import math
-from itertools import groupby
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink, pad
 
 TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and fits a cache
+GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  # counts up to one of these share a run
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
@@ -47,6 +48,7 @@ class _Kernel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
         ctx.save_for_backward(log_poles, weights, channel)
+        log_poles, weights = pad(log_poles, (0, 1)), pad(weights, (0, 1))  # the silent state that fills gaps
         span, blocks = _factors(length)
         layout = _Layout.of(channel, channels, TABLE // span)
         kernels = weights.real.new_zeros(channels, len(weights) * blocks, span)
@@ -56,13 +58,15 @@ class _Kernel(torch.autograd.Function):
             heads = (weights[:, None, states] * far[:blocks]).conj_physical_().flatten(0, 1)
             for run in runs:
                 torch.bmm(run.planes(heads), run.planes(near).mT, out=kernels[run.rows])
-        return kernels.index_select(0, layout.places).view(channels, len(weights), -1)[..., :length].movedim(0, 1)
+        kernels = kernels.index_select(0, layout.order.argsort())
+        return kernels.view(channels, len(weights), -1)[..., :length].movedim(0, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """With S_a = sum_b G[aT + b] λ^b: dw = conj(sum_a λ^{aT} S_a); a factor l = aT + b more is d log λ."""
         log_poles, weights, channel = ctx.saved_tensors
+        log_poles, weights = pad(log_poles, (0, 1)), pad(weights, (0, 1))
         directions, channels, length = grad.shape
         span, blocks = _factors(length)
         layout = _Layout.of(channel, channels, TABLE // span)
@@ -75,13 +79,14 @@ class _Kernel(torch.autograd.Function):
             slope = exponents * near
             sums, slopes = near.new_empty(2, directions * blocks, len(states))
             for run in runs:
-                run.planes(sums).copy_(grad[run.rows] @ run.planes(near))
-                run.planes(slopes).copy_(grad[run.rows] @ run.planes(slope))
+                run.planes(sums).copy_(torch.bmm(grad[run.rows], run.planes(near)))
+                run.planes(slopes).copy_(torch.bmm(grad[run.rows], run.planes(slope)))
             sums, slopes = sums.unflatten(0, (-1, blocks)), slopes.unflatten(0, (-1, blocks))
             slopes += span * exponents[:blocks] * sums
             grad_weights[:, states] = (far[:blocks] * sums).sum(1).conj()
-            grad_log[states] = (weights[:, states] * (far[:blocks] * slopes).sum(1)).sum(0).conj().to(grad_log.dtype)
-        return grad_log, grad_weights, None, None, None
+            by_direction = weights[:, states] * (far[:blocks] * slopes).sum(1)
+            grad_log[states] = by_direction.sum(0).conj().to(grad_log.dtype)
+        return grad_log[:-1], grad_weights[:, :-1], None, None, None
 
 
 def _factors(length: int) -> tuple[int, int]:
@@ -93,7 +98,7 @@ def _factors(length: int) -> tuple[int, int]:
 def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
     """λ^b and λ^{aT} for a, b below T = span, a power of two, by doubling: (n,) -> (2, span, n).
 
-    The factors λ^(2^j) are squared in double precision, so that no entry has more than log2 T roundings.
+    The factors λ^(2^j) are squared in double precision, so that an entry sees no more than log2 T roundings.
     """
     bits = span.bit_length() - 1
     squares = [log_poles.to(torch.complex128).exp()]
@@ -101,9 +106,10 @@ def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
         squares.append(squares[-1] * squares[-1])
     # Products of vanishing powers would be denormal numbers, which many processors multiply very slowly.
     vanishing = torch.finfo(dtype).tiny ** 0.25
-    planes = hardshrink(torch.view_as_real(torch.stack(squares[: 2 * bits] or squares).to(dtype)), vanishing)
+    planes = hardshrink(torch.view_as_real(torch.stack(squares).to(dtype)), vanishing)
     factors = torch.view_as_complex(planes)[: 2 * bits].view(2, bits, 1, len(log_poles))
-    table = factors.new_ones(2, span, len(log_poles))
+    table = factors.new_empty(2, span, len(log_poles))
+    table[:, 0] = 1
     for bit in range(bits):
         half = 1 << bit
         torch.mul(table[:, :half], factors[:, bit], out=table[:, half : 2 * half])
@@ -111,43 +117,54 @@ def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
 
 
 class _Run(NamedTuple):
-    """Channels that own equally many states, side by side in a table."""
+    """Channels with equally many places for their states, side by side in a table."""
 
     rows: slice  # the channels, in the order of the layout
-    owned: int  # states of each channel
-    column: int  # of the first state in the table
+    places: int  # of each channel
+    column: int  # of the first place in the table
 
     def planes(self, table: Tensor) -> Tensor:
-        """View the states in a contiguous complex table (m, states) as real matrices (channels, m, 2 owned)."""
+        """View these places in a contiguous complex table (m, states) as real matrices (rows, m, 2 places)."""
         height, states = table.shape
-        size = (self.rows.stop - self.rows.start, height, 2 * self.owned)
+        size = (self.rows.stop - self.rows.start, height, 2 * self.places)
         start = 2 * (table.storage_offset() + self.column)
-        return torch.view_as_real(table).as_strided(size, (2 * self.owned, 2 * states, 1), start)
+        return torch.view_as_real(table).as_strided(size, (2 * self.places, 2 * states, 1), start)
 
 
 class _Layout(NamedTuple):
-    """States ordered by how many their channel owns, and cut into chunks."""
+    """Channels ordered by how many states they own, in runs, and the runs in chunks that are tabled at once."""
 
-    order: Tensor  # (channels,) the channels, ordered so
-    places: Tensor  # (channels,) and where each went
-    chunks: list[tuple[Tensor, list[_Run]]]  # indices of the states, and their runs
+    order: Tensor  # (channels,)
+    chunks: list[tuple[Tensor, list[_Run]]]  # indices of the states, n for a place that is left empty
 
     @classmethod
     def of(cls, channel: Tensor, channels: int, budget: int) -> _Layout:
-        """Lay out states by their owners (n,), in ascending order, in chunks of about `budget` states."""
-        bounds = torch.searchsorted(channel, torch.arange(channels + 1, device=channel.device))
-        counts, order = bounds.diff().sort(stable=True)
-        starts = counts.cumsum(0) - counts
-        shift = (bounds[order] - starts).repeat_interleave(counts, output_size=len(channel))
-        states = torch.arange(len(channel), device=channel.device) + shift
-        chunks, row, column = [], 0, 0
-        parts = zip((starts // max(budget, 1)).tolist(), counts.tolist(), strict=True)
-        for _, part in groupby(parts, key=itemgetter(0)):
-            first, runs = column, []
-            for count, same in groupby(part, key=itemgetter(1)):
-                rows = len(list(same))
-                if count:
-                    runs.append(_Run(slice(row, row + rows), count, column - first))
-                row, column = row + rows, column + rows * count
-            chunks.append((states[first:column], runs))
-        return cls(order, order.argsort(), chunks)
+        """Lay out states by their owners (n,), ascending, in chunks of about `budget` states.
+
+        Channels with similar counts (3 and 4, 5 and 6, 7 and 8, 9 to 12, ...) share a run, with as many places for each
+        as the largest of them needs: a few batched products do for all, and few places are left empty.
+        """
+        owners = channel.cpu().numpy()
+        bounds = np.searchsorted(owners, np.arange(channels + 1))
+        owned = np.diff(bounds)
+        order = owned.argsort(kind="stable")
+        begins, ends, owned = bounds[order, None], bounds[order + 1, None], owned[order]
+        group = np.searchsorted(GROUPS, owned)
+        edges = np.flatnonzero(group[1:] != group[:-1]) + 1
+        chunks: list[tuple[list[Any], list[_Run]]] = []
+        room = 0  # left in the last chunk
+        for first, end in pairwise([0, *edges.tolist(), channels]):
+            places = int(owned[end - 1])
+            most = max(1, budget // max(1, places))
+            for top in range(first, end if places else first, most):
+                rows = slice(top, min(top + most, end))
+                states = begins[rows] + np.arange(places)
+                states[states >= ends[rows]] = len(owners)
+                if states.size > room:
+                    chunks.append(([], []))
+                    room = budget
+                chunks[-1][0].append(states.ravel())
+                chunks[-1][1].append(_Run(rows, places, budget - room))
+                room -= states.size
+        put = lambda indices: torch.from_numpy(indices).to(channel.device)  # noqa: E731
+        return cls(put(order), [(put(np.concatenate(states)), runs) for states, runs in chunks])

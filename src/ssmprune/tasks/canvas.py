@@ -15,9 +15,11 @@ Canvas = NDArray[np.uint8]  # (pictures, side, side)
 def paint(canvas: Canvas, start: Floats, end: Floats, radius: float | Floats) -> None:
     """Draw a stroke on every canvas: all that is within `radius` of the line from start to end, (pictures, 2) each.
 
-    >>> canvas = np.zeros((1, 3, 7), np.uint8)
-    >>> paint(canvas, np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]]), 0.5)
-    >>> canvas[0].tolist()
+    The canvas has to have room around the stroke.
+
+    >>> canvas = np.zeros((1, 5, 7), np.uint8)
+    >>> paint(canvas, np.array([[2.0, 2.0]]), np.array([[2.0, 4.0]]), 0.5)
+    >>> canvas[0, 1:4].tolist()
     [[0, 0, 0, 0, 0, 0, 0], [0, 0, 255, 255, 255, 0, 0], [0, 0, 0, 0, 0, 0, 0]]
     """
     line = (end - start).astype(np.float32)

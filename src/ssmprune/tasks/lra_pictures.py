@@ -32,7 +32,7 @@ def read_pictures(listing: Path, size: int) -> NDArray[np.uint8]:
     records = []
     for number, line in enumerate(_read(listing).decode("utf-8", "replace").splitlines()):
         fields = line.split()
-        if len(fields) < 4 or fields[3] not in ("0", "1"):
+        if not line.isprintable() or len(fields) < 4 or fields[3] not in ("0", "1"):
             raise InputError(f"{listing}, line {number + 1}: expected folder, file, number and a label 0 or 1.")
         file = (folder / fields[0] / fields[1]).resolve()
         if not file.is_relative_to(folder.resolve()):

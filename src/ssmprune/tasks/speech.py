@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from ..errors import InputError
 from .fetch import Source, unpacked
 from .progress import watched
 from .task import Split, Task, features
+from .wav import read_wav
 
 SOURCE = Source(
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
@@ -22,28 +21,6 @@ SOURCE = Source(
 )
 FOLDERS = ("speech_commands", "speech_commands_v0.02", "SpeechCommands/speech_commands_v0.02")
 LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
-LARGEST = 16 * 2**20
-
-
-def read_wav(path: Path) -> tuple[NDArray[np.int16], int]:
-    """Samples and rate of a mono 16-bit file."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} has more than {LARGEST:,} bytes; that is no clip of a word.")
-        # Read from memory, a chunk that claims more than there is yields what there is.
-        with wave.open(io.BytesIO(path.read_bytes())) as sound:
-            announced, rate = sound.getnframes(), sound.getframerate()
-            if (sound.getnchannels(), sound.getsampwidth()) != (1, 2):
-                raise InputError(
-                    f"{path} has {sound.getnchannels()} channels of {8 * sound.getsampwidth()} bits; "
-                    "expected one of 16."
-                )
-            content = sound.readframes(announced)
-    except (OSError, EOFError, wave.Error) as error:
-        raise InputError(f"{path} is no readable wav file ({error or 'cut short'}).") from error
-    if len(content) != 2 * announced:
-        raise InputError(f"{path} is cut short: {announced} samples announced, {len(content) / 2} there.")
-    return np.frombuffer(content, "<i2").astype(np.int16, copy=False), rate
 
 
 def read_clips(files: list[Path]) -> NDArray[np.int16]:

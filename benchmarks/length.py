@@ -1,0 +1,43 @@
+"""Does the cost grow linearly with the length, and does the memory stay small?
+
+Time per step of an evaluation at sMNIST size, batch 1. Memory: an evaluation at Path-X size (batch 4, length 16,384,
+S5 in both directions, H = 128, 128 pairs, 6 layers), above the process before the call, in units of three
+activations (batch x length x H in float32).
+"""
+
+from table import Figure, of, show
+
+from ssmprune.experiments import sizes, speed
+from ssmprune.experiments.measure import interleaved, peak_memory
+
+LENGTHS = [1024 << k for k in range(7)]
+ROUNDS = 7
+
+
+def measure() -> list[Figure]:
+    config = sizes.found()["smnist-s5"].config
+    model = sizes.untrained(config)
+    passes = {str(length): speed.evaluation(model, sizes.inputs(config, 1, length)) for length in LENGTHS}
+    times = interleaved(passes, ROUNDS)
+    figures = [
+        of(f"per step at length {length:,}", times[str(length)].scaled(1e6 / length), "µs", beside={"length": length})
+        for length in LENGTHS
+    ]
+    per_step = [figure.value for figure in figures]
+    return [*figures, Figure("slowest / fastest", max(per_step) / min(per_step), at_most=1.5), memory()]
+
+
+def memory() -> Figure:
+    subject = sizes.subject("pathx-s5", batch=4)
+    x = subject.inputs()
+    run = speed.evaluation(subject.model, x)
+    speed.evaluation(subject.model, x[:1, :64])()  # what torch sets up once is not the call's
+    peak = peak_memory(run)
+    activations = 3 * 4 * x.shape[0] * x.shape[1] * subject.model.config.width
+    ratio = None if peak is None else peak / activations
+    beside = {} if peak is None else {"MB": peak / 1e6}
+    return Figure("Path-X, peak memory / 3 activations", ratio, at_most=2, beside=beside)
+
+
+if __name__ == "__main__":
+    show(__doc__, measure)

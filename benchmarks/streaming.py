@@ -1,0 +1,68 @@
+"""How many steps a second does a stream of batch 1 take, and is it the same model?
+
+The whole sMNIST-size classifier, full and shrunk with LAST. Against s5-pytorch: the recurrent step of four SSM
+layers each, 64 pairs against 128 complex states. Equality: logits of every step of a model of depth 6, by the
+forward pass, by chunks of unequal sizes, and step by step, relative to the largest logit.
+"""
+
+from dataclasses import replace
+
+import torch
+from table import Figure, of, show
+
+import ssmprune as sp
+from ssmprune.experiments import peers, sizes, speed
+from ssmprune.experiments.measure import Samples, interleaved
+
+RATIOS, ROUNDS = (0, 0.5, 0.8), 15
+CHUNKS = (1, 7, 64, 28, 100)
+
+
+def measure() -> list[Figure]:
+    config = sizes.found()["smnist-s5"].config
+    model = sizes.untrained(config)
+    calls = {f"{ratio:.0%} pruned": speed.streaming(sp.prune(model, ratio)) for ratio in RATIOS}
+    times = interleaved(calls, ROUNDS)
+    return [*(of(name, per_second(time), "steps/s") for name, time in times.items()), *against_peer(config), *equality()]
+
+
+def per_second(time: Samples) -> Samples:
+    return Samples((peers.STREAMED,) * len(time.values)) / time
+
+
+def against_peer(config: sizes.Config) -> list[Figure]:
+    found = peers.compare(config.width, config.states[0], layers=config.depth, batch=1, length=2, rounds=ROUNDS)
+    if found is None:
+        return [Figure("s5-pytorch's step / ours (pip install s5-pytorch)", None)]
+    seconds = found["streaming"]["seconds"]
+    steps = [Figure(f"SSM layers, {who}", 1 / time["median"], "steps/s") for who, time in seconds.items()]
+    return [*steps, of("SSM layers, s5-pytorch's step / ours", found["streaming"]["ours_is_faster"]["theirs"])]
+
+
+@torch.no_grad()
+def equality() -> list[Figure]:
+    config = replace(sizes.found()["smnist-s5"].config, states=(64,) * 6, pooling="none")
+    model, x = sizes.untrained(config), sizes.inputs(config, 2, sum(CHUNKS))
+    expected = model(x)
+    state, chunks = None, []
+    for chunk in x.split(CHUNKS, dim=1):
+        logits, state = model.stream(chunk, state)
+        chunks.append(logits)
+    state, steps = model.initial_state(len(x)), []
+    for now in x.unbind(1):
+        logits, state = model.step(now, state)
+        steps.append(logits)
+    ways = {"chunks": torch.cat(chunks, 1), "steps": torch.stack(steps, 1)}
+    return [
+        Figure(
+            f"depth 6, {way} against forward",
+            float((logits - expected).abs().max() / expected.abs().max()),
+            "of the largest logit",
+            at_most=1e-5,
+        )
+        for way, logits in ways.items()
+    ]
+
+
+if __name__ == "__main__":
+    show(__doc__, measure)

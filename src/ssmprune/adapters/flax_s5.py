@@ -1,0 +1,115 @@
+"""Flax parameter trees of lindermanlab/S5 and msgwak/LAST."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..arrays import Complex
+from ..errors import InputError
+from . import whole_models
+from .foreign import Mimo, directions, from_parts
+from .stored import Stored
+from .trees import Node
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+
+OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
+
+
+@dataclass(frozen=True)
+class FlaxS5(Mimo):
+    """Reads and cuts the `S5SSM` parameters of a tree; the tree does not record the first three options."""
+
+    conj_sym: bool | None = None  # a stored state stands for a conjugate pair
+    clip_eigs: bool | None = None  # real parts of the poles are clipped at -1e-4
+    discretization: str | None = None  # "zoh" or "bilinear"
+    step_rescale: float = 1.0
+
+    name = "flax_s5"
+    marks = frozenset({"Lambda_re", "Lambda_im", "B", "D", "log_step"})
+    asked = ("conj_sym", "clip_eigs", "discretization")
+    state_axis: ClassVar = {"Lambda_re": 0, "Lambda_im": 0, "B": 0, "C": 1, "C1": 1, "C2": 1, "log_step": 0}
+
+    def stored(self, layer: Node) -> Stored:
+        """Both directions of C may lie in two arrays, or behind each other in one."""
+        self.ask()
+        return Stored(
+            pole_re=layer["Lambda_re"],
+            pole_im=layer["Lambda_im"],
+            B=from_parts(layer["B"]),
+            C=_readout(layer),
+            D=layer["D"],
+            log_step=layer["log_step"].ravel(),
+            pole_form="clip" if self.clip_eigs else "free",
+            discretization=str(self.discretization),
+            conj_sym=bool(self.conj_sym),
+            step_rescale=self.step_rescale,
+        )
+
+    def classifier(
+        self,
+        tree: Mapping[str, Any],
+        *,
+        activation: str,  # "gelu", "half_glu1", "half_glu2" or "full_glu"
+        prenorm: bool,
+        pooling: str,  # "mean" (S5's mode "pool"), "last", or "none"
+        tokens: bool = False,  # the encoder's input is one-hot: our model takes the tokens themselves
+        norm_momentum: float = 0.05,  # weight of the newest batch: 1 - S5's bn_momentum
+        dropout: float = 0.0,
+    ) -> Classifier:
+        """Return our classifier with the outputs of a `BatchClassificationModel` or `BatchRetrievalModel`."""
+        params = tree.get("params", tree)
+        arrays = whole_models.Arrays(params)
+        statistics = whole_models.Arrays(tree.get("batch_stats", {}))
+        weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
+        stored = whole_models.numbered(self, params, "encoder.layers_{}.seq", arrays)
+        for i in range(len(stored)):
+            ours, theirs = f"layers.{i}", f"encoder.layers_{i}"
+            outputs = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
+            if outputs != OUTPUTS.get(activation):
+                possible = [name for name, needed in OUTPUTS.items() if needed == outputs]
+                raise InputError(f"activation must be {' or '.join(possible)} for this tree; got {activation!r}.")
+            if "out2" in outputs:
+                weights |= arrays.dense(f"{ours}.gate", f"{theirs}.out2")
+            if "out1" in outputs:
+                weights |= arrays.dense(f"{ours}.value", f"{theirs}.out1")
+            weights |= arrays.norm(f"{ours}.norm", f"{theirs}.norm")
+            if f"{theirs}.norm.mean" in statistics:
+                weights[f"{ours}.norm.running_mean"] = statistics.take(f"{theirs}.norm.mean")
+                weights[f"{ours}.norm.running_var"] = statistics.take(f"{theirs}.norm.var")
+        batch_norm = "layers.0.norm.running_mean" in weights
+        retrieval = "decoder.layer1.kernel" in arrays
+        if retrieval:
+            weights |= arrays.dense("hidden", "decoder.layer1")
+        weights |= arrays.dense("decoder", "decoder.layer2" if retrieval else "decoder")
+        arrays.finish()
+        statistics.finish()
+        return whole_models.build(
+            stored,
+            weights,
+            activation=activation,
+            prenorm=prenorm,
+            pooling=pooling,
+            tokens=tokens,
+            retrieval=retrieval,
+            norm="batch" if batch_norm else "layer",
+            norm_eps=1e-5 if batch_norm else 1e-6,  # Flax's own
+            norm_momentum=norm_momentum,
+            exact_gelu=False,
+            dropout=dropout,
+        )
+
+
+def _readout(layer: Node) -> Complex:
+    """C of each direction, (directions, H, n)."""
+    if "C1" in layer:
+        return np.stack([from_parts(layer["C1"]), from_parts(layer["C2"])])
+    return directions(from_parts(layer["C"]), len(layer["Lambda_re"]))
+
+
+ADAPTER = FlaxS5()

@@ -1,0 +1,39 @@
+"""Flax parameter trees of minimal-LRU."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from ..arrays import joined
+from .foreign import Mimo
+from .stored import Stored
+from .trees import Node
+
+
+class MinimalLRU(Mimo):
+    """Reads and cuts `LRU` layers, which are discrete already: poles exp(-exp(nu_log) + i exp(theta_log))."""
+
+    name = "minimal_lru"
+    marks = frozenset({"nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D"})
+    state_axis: ClassVar = {"nu_log": 0, "theta_log": 0, "gamma_log": 0, "B_re": 0, "B_im": 0, "C_re": 1, "C_im": 1}
+    input_arrays = ("B_re", "B_im")
+
+    def stored(self, layer: Node) -> Stored:
+        """The same recurrence as sampled every 1 by a zero-order hold, whose factor is taken out of B."""
+        nu, theta = layer["nu_log"], np.exp(layer["theta_log"])
+        poles = joined(-np.exp(nu), theta)
+        B_bar = joined(layer["B_re"], layer["B_im"]) * np.exp(layer["gamma_log"])[:, None]
+        return Stored(
+            pole_re=nu,
+            pole_im=theta,
+            B=B_bar * (poles / np.expm1(poles))[:, None],
+            C=joined(layer["C_re"], layer["C_im"])[None],
+            D=layer["D"],
+            log_step=np.zeros(len(nu)),
+            pole_form="exp",
+        )
+
+
+ADAPTER = MinimalLRU()

@@ -1,0 +1,56 @@
+"""The layers of PyPI's s5-pytorch, as modules or state dicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import InputError
+from .foreign import Mimo, directions, from_parts
+from .stored import Stored
+from .trees import Node
+
+
+@dataclass(frozen=True)
+class S5Pytorch(Mimo):
+    """Reads and cuts `s5.S5SSM`, the layer inside `S5` and `S5Block`; all of its complex states are stored.
+
+    A module knows its discretisation. A state dict does not, nor whether the layer is liquid or of higher degree:
+    give one only of plain layers.
+    """
+
+    discretization: str | None = None  # "zoh" or "bilinear"; asked for state dicts alone
+    step_rescale: float = 1.0  # the `step_scale` handed to the layer's forward
+
+    name = "s5_pytorch"
+    marks = frozenset({"Lambda", "B", "C", "D", "log_step"})
+    asked = ("discretization",)
+    state_axis: ClassVar = {"Lambda": 0, "B": 0, "C": 1, "log_step": 0}
+
+    def stored(self, layer: Node) -> Stored:
+        """Refuse what is not linear in the input and time-invariant."""
+        module = layer.module
+        if module is None:
+            self.ask()
+        elif module.degree != 1:
+            raise InputError(
+                f"The layer has degree={module.degree}: its discrete B is raised to a power, so the states have no "
+                "gain of their own. Train it with degree=1 to prune it."
+            )
+        return Stored(
+            pole_re=layer["Lambda"].real,
+            pole_im=layer["Lambda"].imag,
+            B=from_parts(layer["B"]),
+            C=directions(layer["C"], len(layer["Lambda"])),
+            D=layer["D"],
+            log_step=layer["log_step"],
+            discretization=str(self.discretization) if module is None else _method(module.discretize.__name__),
+            step_rescale=self.step_rescale,
+        )
+
+
+def _method(function: str) -> str:
+    return function.removeprefix("discretize_")
+
+
+ADAPTER = S5Pytorch()

@@ -1,0 +1,120 @@
+"""The diagonal kernel of state-spaces/s4 (`SSMKernelDiag`, mode="diag" of `S4Block`), as modules or state dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from ..arrays import Mask, Real
+from ..errors import InputError
+from .foreign import Grid, from_parts
+from .stored import Stored
+from .trees import Node
+
+TRANSFORMS: dict[str, Callable[[Real], Real]] = {
+    "none": lambda x: x,
+    "exp": np.exp,
+    "relu": lambda x: np.maximum(x, 0) + 1e-4,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(x, 0),
+}
+
+
+@dataclass(frozen=True)
+class StateSpacesDiag(Grid):
+    """Reads and masks `SSMKernelDiag`; A and B may be shared by channels (n_ssm < H), then C still tells them apart.
+
+    A module knows its options, a state dict does not.
+    """
+
+    disc: str | None = None  # "zoh" or "bilinear"
+    real_transform: str | None = None  # how -Re A is stored, usually "exp"
+    bidirectional: bool | None = None  # of the convolution around the kernel
+    imag_transform: str = "none"
+    dt_transform: str = "exp"
+    dt_fast: bool = False
+    bandlimit: float | None = None
+    is_real: bool = False
+    step_rescale: float = 1.0  # the `rate` handed to the kernel
+
+    name = "state_spaces_diag"
+    marks = frozenset({"inv_dt", "A_real", "C", "B"})
+    asked = ("disc", "real_transform", "bidirectional")
+    grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
+
+    def stored(self, layer: Node) -> Stored:
+        """Give every channel poles and B of its own, all with one step."""
+        options = self._options(layer)
+        options._refuse(layer)
+        C = from_parts(layer["C"])  # (directions, H, N)
+        directions, channels, states = C.shape
+        if directions != 1 + bool(options.bidirectional):
+            raise InputError(
+                f"bidirectional={options.bidirectional} needs C with {1 + bool(options.bidirectional)} channels; "
+                f"it has {directions}. Kernels with several output channels cannot be pruned state by state."
+            )
+        transform, angle = TRANSFORMS[str(options.real_transform)], TRANSFORMS[options.imag_transform]
+        copies = (channels // len(layer["A_real"]), 1)
+        decay, frequency = np.tile(transform(layer["A_real"]), copies), np.tile(angle(layer["A_imag"]), copies)
+        inv_dt = np.sinh(layer["inv_dt"]) if options.dt_fast else layer["inv_dt"]
+        steps = np.broadcast_to(TRANSFORMS[options.dt_transform](inv_dt), (channels, states))
+        # A state with a step of its own is one with the channel's step whose time runs faster by the ratio.
+        ratio = steps / steps[:, :1]
+        log = options.real_transform == "exp"
+        return Stored(
+            pole_re=(np.log(decay * ratio) if log else -decay * ratio).ravel(),
+            pole_im=-(frequency * ratio).ravel(),
+            B=(ratio * np.tile(from_parts(layer["B"])[0], copies)).ravel(),
+            C=C.reshape(directions, -1),
+            D=layer.parent["D"].ravel() if layer.parent and "D" in layer.parent else np.zeros(channels),
+            log_step=np.log(steps[:, 0]),
+            channel=np.repeat(np.arange(channels), states),
+            pole_form="exp" if log else "free",
+            discretization=str(options.disc),
+            conj_sym=True,
+            backward_delay=int(bool(options.bidirectional)),
+            step_rescale=self.step_rescale,
+            train_B=True,
+        )
+
+    def shrink(self, layer: Node, keep: Mask) -> None:
+        """Cut the grid; a module also notes its number of states."""
+        super().shrink(layer, keep)
+        if layer.module is not None:
+            layer.module.N = layer["C"].shape[self.grid_axes["C"][1]]
+
+    def _options(self, layer: Node) -> StateSpacesDiag:
+        """Return the options a module records, or those given for a state dict."""
+        if layer.module is None:
+            self.ask()
+            return self
+        names = ("disc", "real_transform", "imag_transform", "dt_transform", "dt_fast", "bandlimit", "is_real")
+        around = layer.parent.module if layer.parent else None
+        return replace(
+            self,
+            bidirectional=bool(getattr(around, "bidirectional", False)),
+            **{name: getattr(layer.module, name) for name in names},
+        )
+
+    def _refuse(self, layer: Node) -> None:
+        if self.disc == "dss":
+            raise InputError(
+                "disc='dss' normalises the kernel by the sequence length, so a state has no gain of its own. "
+                "Train with disc='zoh' to prune."
+            )
+        if self.bandlimit is not None:
+            raise InputError(
+                f"bandlimit={self.bandlimit} switches states off by their frequency at the current rate. Set it to "
+                "None, with C of the states above the limit set to zero, to prune at this rate."
+            )
+        if self.is_real or "A_imag" not in layer:
+            raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
+        for name in ("real_transform", "imag_transform", "dt_transform"):
+            if getattr(self, name) not in TRANSFORMS:
+                raise InputError(f"{name} must be one of {', '.join(TRANSFORMS)}; got {getattr(self, name)!r}.")
+
+
+ADAPTER = StateSpacesDiag()

@@ -1,0 +1,69 @@
+"""The minimal S4D of state-spaces/s4 (`models/s4/s4d.py`), as modules or state dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from . import whole_models
+from .foreign import Grid, from_parts
+from .stored import Stored
+from .trees import Node
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+
+
+class StateSpacesS4D(Grid):
+    """Reads and masks `S4DKernel`, whose D lies in the `S4D` around it; B = 1 is not stored."""
+
+    name = "state_spaces_s4d"
+    marks = frozenset({"log_dt", "log_A_real", "A_imag", "C"})
+    grid_axes: ClassVar = {"log_A_real": (0, 1), "A_imag": (0, 1), "C": (0, 1)}
+
+    def stored(self, layer: Node) -> Stored:
+        """Zero-order hold of one half of conjugate pairs: this code has no other way."""
+        channels, states = layer["A_imag"].shape
+        return Stored(
+            pole_re=layer["log_A_real"].ravel(),
+            pole_im=layer["A_imag"].ravel(),
+            B=np.ones(channels * states, np.complex128),
+            C=from_parts(layer["C"]).reshape(1, -1),
+            D=layer.parent["D"] if layer.parent and "D" in layer.parent else np.zeros(channels),
+            log_step=layer["log_dt"],
+            channel=np.repeat(np.arange(channels), states),
+            pole_form="exp",
+            conj_sym=True,
+        )
+
+    def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> Classifier:
+        """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
+        state = whole_models.below(tree, "s4_layers.0.kernel.C")
+        arrays = whole_models.Arrays(state)
+        weights = {f"{part}.{name}": arrays.take(f"{part}.{name}") for part in ENDS for name in ("weight", "bias")}
+        stored = whole_models.numbered(self, state, "s4_layers.{}.kernel", arrays)
+        for i, layer in enumerate(stored):
+            arrays.take(f"s4_layers.{i}.D")
+            for name in ("weight", "bias"):
+                both = arrays.take(f"s4_layers.{i}.output_linear.0.{name}")  # values, then gates
+                weights[f"layers.{i}.value.{name}"], weights[f"layers.{i}.gate.{name}"] = (
+                    half.reshape(half.shape[:2]) for half in (both[: len(layer.D)], both[len(layer.D) :])
+                )
+                weights[f"layers.{i}.norm.{name}"] = arrays.take(f"norms.{i}.{name}")
+        arrays.finish()
+        return whole_models.build(
+            stored,
+            weights,
+            activation="full_glu",
+            prenorm=prenorm,
+            pooling="mean",
+            norm="layer",
+            exact_gelu=True,
+            dropout=dropout,
+        )
+
+
+ENDS = ("encoder", "decoder")
+ADAPTER = StateSpacesS4D()

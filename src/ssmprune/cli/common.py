@@ -1,0 +1,55 @@
+"""What every command uses: the app, the options that recur, and how results are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+from ..methods import Method, named
+
+app = typer.Typer(
+    help="Make trained diagonal state space models smaller and faster, without retraining.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Checkpoint = Annotated[Path, typer.Argument(help="A model saved by ssmprune (.safetensors).")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
+MethodName = Annotated[str, typer.Option("--method", "-m", help="One of `ssmprune list`.")]
+Exclude = Annotated[list[str], typer.Option("--exclude", help="A layer that stays whole; may be repeated.")]
+Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune from any layer.")]
+RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kept states up to a multiple of this.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random method.")]
+Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
+
+
+def method_named(name: str) -> Method:
+    """Return a method by name; an unknown one is an error that lists them."""
+    if name not in named():
+        raise InputError(f"There is no method {name!r}; the methods are {', '.join(sorted(named()))}.")
+    return named()[name]
+
+
+def table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Lay out records of the same keys as a table."""
+    laid_out = Table(*rows[0], title=title, title_justify="left")
+    for row in rows:
+        laid_out.add_row(*map(str, row.values()))
+    return laid_out
+
+
+def show(data: Any, as_json: bool, readable: Table) -> None:
+    """Print a result to stdout, as JSON or for people."""
+    if as_json:
+        print(json.dumps(data, indent=2))
+    else:
+        Console().print(readable)

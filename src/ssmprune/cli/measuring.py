@@ -1,0 +1,74 @@
+"""Commands that measure speed and show what pruning does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import track
+
+from ..checkpoint import need_torch
+from .common import Json, MethodName, Ratio, app, method_named, show, table
+
+
+@app.command()
+def bench(
+    model: Annotated[str, typer.Argument(help="A checkpoint, or a size of the paper such as smnist-s5 or image-s4d.")],
+    ratio: Ratio = 0.5,
+    method: MethodName = "last",
+    batch: Annotated[int | None, typer.Option("--batch", help="Examples at once.")] = None,
+    length: Annotated[int | None, typer.Option("--length", help="Steps of a sequence.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", help="How often everything is timed.")] = 5,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what pruning gains: the full, the masked and the shrunk model, timed in turns."""
+    need_torch()
+    import torch
+
+    from ..experiments import sizes, speed
+
+    torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
+    if threads:
+        torch.set_num_threads(threads)
+    data = speed.bench(sizes.subject(model, batch, length), ratio, method_named(method), rounds)
+    title = (
+        f"{model} ({data['weights']} weights), {method} at {ratio:.0%}, batch {data['batch']}, length "
+        f"{data['length']}, threads {data['threads']}; medians of {rounds} rounds ± half the distance of the quartiles"
+    )
+    show(data, as_json, table(title, speed.rows(data)))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to draw the curves.")] = Path("demo.png"),
+    as_json: Json = False,
+) -> None:
+    """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
+    need_torch()
+    import torch
+
+    from ..experiments import demo, figures
+
+    torch.set_flush_denormal(True)
+    steps = iter(track(range(demo.EVALUATIONS), "Pruning and evaluating", console=Console(stderr=True)))
+    rows = demo.demo(lambda: next(steps, None))
+    figures.save_figure(demo.picture(rows), out)
+    readable = table(
+        "A trained sMNIST S5 on 1,000 test images: accuracy after pruning, no retraining",
+        [
+            {
+                "pruned": f"{row.ratio:.0%}",
+                "states": row.states,
+                "parameters": row.parameters,
+                "speed": f"{row.speed:.2f}x",
+            }
+            | {name: f"{accuracy:.1%}" for name, accuracy in row.accuracy.items()}
+            for row in rows
+        ],
+    )
+    show({"rows": [asdict(row) for row in rows], "picture": str(out)}, as_json, readable)
+    Console(stderr=True).print(f"Curves drawn to {out}")

@@ -1,0 +1,143 @@
+"""Commands that score, plan, mask and shrink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import surgery
+from ..allocation import energy_normalised
+from ..arrays import Real
+from ..checkpoint import load, save
+from ..plan import Plan, make_plan
+from ..system import DiagonalSystem
+from .common import (
+    Cap,
+    Checkpoint,
+    Exclude,
+    Json,
+    MethodName,
+    Out,
+    Ratio,
+    RoundTo,
+    Seed,
+    Unstable,
+    app,
+    method_named,
+    show,
+    table,
+)
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+
+
+@app.command()
+def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = False) -> None:
+    """Show the layers of a model: states, poles, and how its scores spread."""
+    systems = _read(load(checkpoint), unstable)
+    scores = make_plan(systems, 0).scores
+    layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
+    rows = [
+        {
+            "layer": layer["layer"],
+            "kind": layer["kind"],
+            "states": layer["states"],
+            "memory in steps": "{:.3g} to {:.3g}".format(*layer["memory_steps"]),
+            "LAST scores 10, 50, 90 %": "{:.1e} {:.1e} {:.1e}".format(*layer["last_scores"]),
+        }
+        for layer in layers
+    ]
+    show({"layers": layers}, as_json, table(str(checkpoint), rows))
+
+
+@app.command()
+def plan(
+    checkpoint: Checkpoint,
+    ratio: Ratio,
+    out: Out,
+    method: MethodName = "last",
+    exclude: Exclude = [],  # noqa: B006 (typer copies it)
+    cap: Cap = 1.0,
+    round_to: RoundTo = 1,
+    seed: Seed = 0,
+    unstable: Unstable = False,
+    as_json: Json = False,
+) -> None:
+    """Decide which states to prune and write the decision to a file."""
+    made = make_plan(
+        _read(load(checkpoint), unstable),
+        ratio,
+        method_named(method),
+        exclude=exclude,
+        caps=cap,
+        round_to=round_to,
+        seed=seed,
+    )
+    made.save(out)
+    _show_plan(made, out, as_json)
+
+
+@app.command()
+def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
+    """Silence the states a plan prunes; the model keeps its size."""
+    made = Plan.load(plan_file)
+    save(surgery.mask(load(checkpoint), made), out)
+    _show_plan(made, out, as_json)
+
+
+@app.command()
+def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
+    """Remove the states a plan prunes; the model gets smaller and faster."""
+    made = Plan.load(plan_file)
+    save(surgery.shrink(load(checkpoint), made), out)
+    _show_plan(made, out, as_json)
+
+
+@app.command()
+def prune(
+    checkpoint: Checkpoint,
+    ratio: Ratio,
+    out: Out,
+    method: MethodName = "last",
+    exclude: Exclude = [],  # noqa: B006 (typer copies it)
+    cap: Cap = 1.0,
+    round_to: RoundTo = 1,
+    seed: Seed = 0,
+    unstable: Unstable = False,
+    as_json: Json = False,
+) -> None:
+    """Plan and shrink at once."""
+    model = load(checkpoint)
+    made = make_plan(
+        _read(model, unstable), ratio, method_named(method), exclude=exclude, caps=cap, round_to=round_to, seed=seed
+    )
+    save(surgery.shrink(model, made), out)
+    _show_plan(made, out, as_json)
+
+
+def _read(model: Classifier, unstable: bool) -> dict[str, DiagonalSystem]:
+    return surgery.read(model, unstable="keep" if unstable else "refuse")
+
+
+def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:
+    """Sizes of a layer, the memory 1/(1 - |pole|) of its fastest and slowest pole, quantiles of its LAST scores."""
+    memory = -1 / np.expm1(system.log_poles.real)
+    return {
+        "layer": layer,
+        "kind": "MIMO" if system.channel is None else "multi-SISO",
+        "width": system.inputs,
+        "directions": system.directions,
+        "states": system.states,
+        "memory_steps": [float(memory.min()), float(memory.max())],
+        "last_scores": np.quantile(np.exp(energy_normalised(scores)), [0.1, 0.5, 0.9]).tolist(),
+    }
+
+
+def _show_plan(made: Plan, out: Path, as_json: bool) -> None:
+    rows = made.rows()
+    title = f"{made.method} at {made.ratio:.0%} -> {out}"
+    readable = table(title, [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows])
+    show({"method": made.method, "ratio": made.ratio, "layers": rows, "out": str(out)}, as_json, readable)

@@ -1,0 +1,122 @@
+"""Commands that train and evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import tasks
+from ..checkpoint import load, need_torch
+from ..errors import InputError
+from .common import Checkpoint, Json, app, show, table
+
+TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets; else $SSMPRUNE_DATA or a cache.")]
+Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
+
+
+@app.command()
+def train(
+    task: TaskName,
+    run: Annotated[Path, typer.Option("--run", help="Folder of this training; one that was interrupted goes on.")],
+    model: Annotated[str, typer.Option("--model", help="s5 or s4d.")] = "s5",
+    recipe: Annotated[str, typer.Option("--recipe", help="paper, or cpu for what one thread can do.")] = "cpu",
+    data: Data = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of weights, data order and dropout.")] = 0,
+    start: Annotated[Path | None, typer.Option("--start", help="Fine-tune this checkpoint, full or shrunk.")] = None,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model, or fine-tune a pruned one; the same command goes on after an interruption."""
+    _prepare(threads)
+    from ..experiments import processes, recipes
+    from ..experiments.train import train
+
+    chosen, how = tasks.get(task), recipes.get(task, model, recipe)
+    processes.relaunch(devices, nodes)
+    result = train(chosen, how, run, root=data, seed=seed, start=load(start) if start else None)
+    facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+    show(facts, as_json, table(f"{model} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
+
+
+@app.command()
+def evaluate(
+    checkpoint: Checkpoint,
+    task: Annotated[str, typer.Option("--task", help="A task of `ssmprune list`.")],
+    data: Data = None,
+    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
+    every: Annotated[
+        int, typer.Option("--every", min=1, help="Keep each n-th sample; the model's step grows as much.")
+    ] = 1,
+    settings: Settings = [],  # noqa: B006 (typer copies it)
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Count the right answers of a model on a task.
+
+    Task parameters are those of the model's card, if one lies beside it, unless --set says otherwise.
+    """
+    _prepare(threads)
+    from ..experiments import cards
+    from ..experiments.evaluate import evaluate
+
+    parameters = cards.task_parameters(checkpoint, task) | _parsed(settings)
+    if every > 1:
+        parameters["every"] = every
+    seen = evaluate(load(checkpoint).at_rate(every), tasks.get(task).replace(**parameters).load(split, data))
+    facts = {"task": task, "split": split, **asdict(seen)}
+    readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
+    show(facts, as_json, table(str(checkpoint), [readable]))
+
+
+def _prepare(threads: int | None) -> None:
+    """Set the switches that belong to a whole process, which the library never touches."""
+    need_torch()
+    import torch
+
+    torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def _parsed(settings: list[str]) -> dict[str, Any]:
+    """Read name=number pairs."""
+    pairs = [setting.partition("=") for setting in settings]
+    for name, equals, value in pairs:
+        if not (name and equals and value.isdecimal()):
+            raise InputError(f"--set takes name=number, as in length=1024; got {name + equals + value!r}.")
+    return {name: int(value) for name, _, value in pairs}
+
+
+def list_recipes(as_json: bool) -> None:
+    """Show every recipe; of one that is not the paper's, what it changes."""
+    need_torch()
+    from ..experiments import recipes
+
+    every = {key: recipes.differences(*key) for key in recipes.found()}
+    data = [
+        {
+            "task": task,
+            "model": family,
+            "recipe": name,
+            **asdict(recipes.get(task, family, name)),
+            "differences": changed,
+        }
+        for (task, family, name), changed in every.items()
+    ]
+    rows = [
+        {
+            "task": task,
+            "model": family,
+            "recipe": name,
+            "differs from the paper's in": ", ".join(f"{key} {old} -> {new}" for key, (old, new) in changed.items()),
+        }
+        for (task, family, name), changed in every.items()
+    ]
+    show({"recipes": data}, as_json, table("Recipes", rows))

@@ -1,0 +1,44 @@
+"""Cards: what is known of a trained checkpoint, in a JSON file beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files import write_atomically
+
+
+def card_path(checkpoint: Path) -> Path:
+    """Return where the card of a checkpoint lies.
+
+    >>> card_path(Path("models/smnist-s5.safetensors")).name
+    'smnist-s5.card.json'
+    """
+    return checkpoint.with_suffix(".card.json")
+
+
+def write_card(checkpoint: Path, card: dict[str, Any]) -> None:
+    """Write what is known of a checkpoint beside it."""
+    write_atomically(card_path(checkpoint), (json.dumps(card, indent=2) + "\n").encode())
+
+
+def read_card(checkpoint: Path) -> dict[str, Any]:
+    """Return the card of a checkpoint, empty if it has none."""
+    path = card_path(checkpoint)
+    if not path.is_file():
+        return {}
+    try:
+        card = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable card ({error}); mend or remove it.") from error
+    if not isinstance(card, dict):
+        raise InputError(f"{path} must hold a JSON object; it holds {type(card).__name__}.")
+    return card
+
+
+def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:
+    """Return the parameters of the task that a checkpoint was trained with, empty if its card tells of none."""
+    card = read_card(checkpoint)
+    return dict(card.get("task_parameters", {})) if card.get("task") == task else {}

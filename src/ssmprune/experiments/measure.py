@@ -1,0 +1,93 @@
+"""Measuring tools: times taken in turns, with their spread, and the peak memory of a call."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+
+CLEAR_PEAK = "5"  # what Linux wants to hear to forget a process's peak memory
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A figure measured round by round.
+
+    Dividing two sets of samples divides round by round, so that whatever else slowed the machine down in a round
+    cancels out of the ratio.
+
+    >>> ratios = Samples((2.0, 40.0, 6.0)) / Samples((1.0, 10.0, 3.0))
+    >>> ratios.median, ratios.quartiles
+    (2.0, (2.0, 3.0))
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle value."""
+        return float(np.median(self.values))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """Between these lies the middle half of the values."""
+        low, high = np.quantile(self.values, [0.25, 0.75])
+        return float(low), float(high)
+
+    def __truediv__(self, other: Samples) -> Samples:
+        """The ratios of the rounds."""
+        return Samples(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
+
+    def scaled(self, factor: float) -> Samples:
+        """The same in another unit."""
+        return Samples(tuple(factor * value for value in self.values))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values that JSON can hold."""
+        return {"median": self.median, "quartiles": list(self.quartiles)}
+
+
+def interleaved(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Samples]:
+    """Seconds that each call takes, once per round; the calls take turns, so that all see the same machine.
+
+    A round that nobody counts comes first. Every second round runs backwards, since a call may be helped or
+    hindered by what its predecessor left in the caches.
+    """
+    if rounds < 1:
+        raise InputError(f"Timing needs at least one round, not {rounds}.")
+    for call in calls.values():
+        call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds):
+        for name in list(calls)[:: -1 if turn % 2 else 1]:
+            start = perf_counter()
+            calls[name]()
+            seconds[name].append(perf_counter() - start)
+    return {name: Samples(tuple(values)) for name, values in seconds.items()}
+
+
+def peak_memory(call: Callable[[], object]) -> int | None:
+    """Bytes by which the process grows at most while `call` runs; None where the system does not tell (not Linux)."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed but kept would hide what the call needs
+        Path("/proc/self/clear_refs").write_text(CLEAR_PEAK)
+    except (AttributeError, OSError, TypeError):
+        return None
+    before = _resident("VmRSS")
+    call()
+    return max(0, _resident("VmHWM") - before)
+
+
+def _resident(field: str) -> int:
+    """A memory figure of this process in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))

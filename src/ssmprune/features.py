@@ -1,0 +1,72 @@
+"""A layer's output as a linear regression on its states.
+
+The features of a state are the real and the imaginary part of it, in each direction: z = [Re x, Im x, Re x', Im x'].
+The layer's output is then Wᵀz with W = gain [Re C, -Im C, ...], so what a state is worth and what the others can take
+over from it are questions about W and the second moments of z. A MIMO layer is one regression problem with all its
+outputs; a multi-SISO layer is one problem with one output for each channel. Problems stand side by side, filled up
+with silent states to a common number of slots: features have the shape (problems, slots, parts), parts = 2 directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import Complex, Index, Real
+from .system import DiagonalSystem
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where each of n states stands: its problem and its slot there."""
+
+    problem: Index  # (n,)
+    slot: Index  # (n,)
+    problems: int
+    slots: int
+
+    @classmethod
+    def of(cls, system: DiagonalSystem) -> Layout:
+        """Lay out the states of a system in their order.
+
+        >>> flat = DiagonalSystem.from_discrete([0.5] * 3, [[1]] * 3, [[1] * 3], channel=[0, 2, 2], channels=4)
+        >>> Layout.of(flat).slot, Layout.of(flat).slots
+        (array([0, 0, 1]), 2)
+        """
+        if system.channel is None:
+            return cls(np.zeros(system.n, np.int64), np.arange(system.n), 1, system.n)
+        order = np.argsort(system.channel, kind="stable")
+        counts = np.bincount(system.channel, minlength=system.channels)
+        slot = np.empty(system.n, np.int64)
+        slot[order] = np.arange(system.n) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(system.channel, slot, system.channels, int(counts.max(initial=0)))
+
+    def spread(self, values: NDArray[Scalar]) -> NDArray[Scalar]:
+        """Put one entry per state, (n, ...), into its place, (problems, slots, ...); the rest is zero."""
+        places = np.zeros((self.problems, self.slots, *values.shape[1:]), values.dtype)
+        places[self.problem, self.slot] = values
+        return places
+
+    def gather(self, places: NDArray[Any]) -> NDArray[Any]:
+        """Undo `spread`: (problems, slots, ...) to (n, ...)."""
+        found: NDArray[Any] = places[self.problem, self.slot]
+        return found
+
+
+def weights(system: DiagonalSystem) -> Real:
+    """W (problems, slots, parts, outputs of a problem), with which the layer's output is Wᵀz."""
+    C = system.gain * system.C.transpose(2, 0, 1)  # (n, directions, outputs)
+    parts = np.stack([C.real, -C.imag], axis=2).reshape(system.n, -1, C.shape[2])
+    return Layout.of(system).spread(parts)
+
+
+def readout(system: DiagonalSystem, weights: Real) -> Complex:
+    """C (directions, outputs, n) of a layer with the states of `system` and these weights: undoes `weights`."""
+    parts = Layout.of(system).gather(weights) / system.gain
+    parts = parts.reshape(system.n, system.directions, 2, -1)
+    return np.ascontiguousarray((parts[:, :, 0] - 1j * parts[:, :, 1]).transpose(1, 2, 0))
