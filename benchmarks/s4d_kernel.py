@@ -1,7 +1,8 @@
 """Is the factored S4D kernel faster than the plain Vandermonde product, and does shrinking pay?
 
 Image size: 512 channels of 32 pairs, 1,024 steps, one direction. The plain product writes all powers out in
-complex64, as S4D's own code does. The error is against the plain product in complex128, relative to its largest
+complex64, as S4D's own code does, but as magnitudes and phases, which torch computes two to three times as fast as
+complex exponentials. The error is against the plain product in complex128, relative to its largest
 value. Shrunk by 80 % with LAST, so that channels own unequal numbers of states.
 """
 
@@ -21,7 +22,8 @@ CHANNELS, PAIRS, LENGTH, ROUNDS = 512, 32, 1024, 21
 
 def plain(log_poles: Tensor, weights: Tensor) -> Tensor:  # (n,), (n,) -> (channels, length)
     log_poles, weights = log_poles.view(CHANNELS, PAIRS), weights.view(CHANNELS, PAIRS)
-    vandermonde = torch.exp(log_poles[..., None] * torch.arange(LENGTH))
+    exponents = log_poles[..., None] * torch.arange(LENGTH)
+    vandermonde = torch.polar(exponents.real.exp(), exponents.imag)
     return torch.einsum("hn,hnl->hl", weights, vandermonde).real
 
 

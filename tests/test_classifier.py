@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from flax_oracle import LAST, S5, build, golden, renamed
 
+from flax_oracle import LAST, S5, build, golden
 from ssmprune.errors import InputError
-from ssmprune.models import mimo
+from ssmprune.models import cache
 from ssmprune.models.classifier import Classifier, Config
 
 
@@ -22,7 +22,9 @@ def close(ours, reference, tolerance=1e-5):
 
 def small(**options):
     """A small S5 classifier with everything random, statistics of the norms included."""
-    config = Config(**({"family": "s5", "inputs": 3, "outputs": 5, "width": 8, "states": (6, 4), "blocks": 2} | options))
+    config = Config(
+        **({"family": "s5", "inputs": 3, "outputs": 5, "width": 8, "states": (6, 4), "blocks": 2} | options)
+    )
     torch.manual_seed(0)
     model = Classifier(config)
     with torch.no_grad():
@@ -62,11 +64,9 @@ def test_s5_code_gradients(name):
     model = build(arrays)
     logits = model(torch.from_numpy(arrays["x"]), lengths_of(arrays))
     F.cross_entropy(logits, torch.from_numpy(arrays["labels"])).backward()
-    gradients = {name: value for name, value in arrays.items() if not name.startswith("params/")}
-    gradients |= {name.replace("grad/", "params/"): value for name, value in arrays.items() if name.startswith("grad/")}
-    expected = dict(renamed(gradients, model.config))
+    expected = dict(build(arrays, params="grad").named_parameters())  # its parameters are the gradients
     for name, parameter in model.named_parameters():
-        close(parameter.grad, expected[name], 2e-4)
+        close(parameter.grad, expected[name].detach(), 2e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in S5 if "fullglu_ln" not in name])
@@ -156,7 +156,7 @@ def test_slices_of_the_batch_change_nothing(options, bidirectional, monkeypatch)
     model = small(bidirectional=bidirectional, **options).eval()
     x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
     whole, padded = model(x), model(x, lengths)
-    monkeypatch.setattr(mimo, "TOKENS_AT_ONCE", 70)  # two sequences at a time
+    monkeypatch.setattr(cache, "STEPS_AT_ONCE", 70)  # two sequences at a time
     close(model(x), whole)
     close(model(x, lengths), padded)
     with torch.enable_grad():

@@ -96,7 +96,7 @@ def test_only_debug_shows_the_traceback(tmp_path, debug):
     command = [
         sys.executable,
         "-m",
-        "ssmprune.cli",
+        "ssmprune",
         *["--debug"][:debug],
         "mask",
         tmp_path,

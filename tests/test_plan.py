@@ -65,6 +65,16 @@ def test_the_channel_floor_keeps_one_state_in_every_channel(system, ratio):
     assert set(system.channel[plan.keep["ssm"]]) == set(system.channel)
 
 
+def test_a_layer_without_output_loses_all_but_one_pair_first(model):
+    silent = sp.DiagonalSystem.from_discrete(model["second"].poles, model["second"].B, np.zeros((3, 8)), gain=2)
+    for percent in range(101):
+        plan = sp.make_plan(model | {"second": silent}, percent / 100)
+        kept = {layer: int(keep.sum()) for layer, keep in plan.keep.items()}
+        removed = 24 - sum(kept.values())
+        assert kept["second"] == max(1, 8 - removed)
+        assert not any(np.isnan(scores).any() for scores in plan.scores.values())
+
+
 def test_unstable_states_stay_and_enter_the_sums():
     stable = sp.DiagonalSystem.from_discrete([0.5, 0.6, 0.7], np.ones((3, 1)), np.ones((1, 3)))
     with pytest.raises(sp.InputError, match="State 1 has a pole"):

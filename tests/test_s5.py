@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from flax_oracle import LAST, build, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flax_oracle import LAST, build, golden
 from ssmprune.errors import InputError
 from ssmprune.models.hippo import hippo_n
 from ssmprune.models.poles import discretize

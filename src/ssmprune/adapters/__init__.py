@@ -21,7 +21,9 @@ from .refused import why_refused
 class Adapter(Protocol):
     """What ssmprune needs to know of a model family."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the family is called."""
 
     def layers(self, model: Any) -> dict[str, Any]:
         """Return the layers of this family by their path in the model; none for a model of another family."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,14 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..methods import Method, named
+
+
+class Floors(str, Enum):
+    """Where at least one state stays."""
+
+    layer = "layer"
+    channel = "channel"
+
 
 app = typer.Typer(
     help="Make trained diagonal state space models smaller and faster, without retraining.",
@@ -28,6 +37,7 @@ MethodName = Annotated[str, typer.Option("--method", "-m", help="One of `ssmprun
 Exclude = Annotated[list[str], typer.Option("--exclude", help="A layer that stays whole; may be repeated.")]
 Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune from any layer.")]
 RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kept states up to a multiple of this.")]
+Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the random method.")]
 Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
 

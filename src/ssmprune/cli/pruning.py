@@ -17,6 +17,8 @@ from .common import (
     Cap,
     Checkpoint,
     Exclude,
+    Floor,
+    Floors,
     Json,
     MethodName,
     Out,
@@ -61,6 +63,7 @@ def plan(
     method: MethodName = "last",
     exclude: Exclude = [],  # noqa: B006 (typer copies it)
     cap: Cap = 1.0,
+    floor: Floor = Floors.layer,
     round_to: RoundTo = 1,
     seed: Seed = 0,
     unstable: Unstable = False,
@@ -73,6 +76,7 @@ def plan(
         method_named(method),
         exclude=exclude,
         caps=cap,
+        floor=floor.value,
         round_to=round_to,
         seed=seed,
     )
@@ -104,6 +108,7 @@ def prune(
     method: MethodName = "last",
     exclude: Exclude = [],  # noqa: B006 (typer copies it)
     cap: Cap = 1.0,
+    floor: Floor = Floors.layer,
     round_to: RoundTo = 1,
     seed: Seed = 0,
     unstable: Unstable = False,
@@ -112,7 +117,14 @@ def prune(
     """Plan and shrink at once."""
     model = load(checkpoint)
     made = make_plan(
-        _read(model, unstable), ratio, method_named(method), exclude=exclude, caps=cap, round_to=round_to, seed=seed
+        _read(model, unstable),
+        ratio,
+        method_named(method),
+        exclude=exclude,
+        caps=cap,
+        floor=floor.value,
+        round_to=round_to,
+        seed=seed,
     )
     save(surgery.shrink(model, made), out)
     _show_plan(made, out, as_json)

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -163,7 +163,7 @@ class _Training:
         """Train to the end, or until asked to stop."""
         position = self.position
         # Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
-        stoppable = stop_requests() if self.group.size == 1 else nullcontext([])
+        stoppable: AbstractContextManager[list[int]] = stop_requests() if self.group.size == 1 else nullcontext([])
         with Meter(self.steps, position.step, shown=progress) as meter, stoppable as requests:
             while position.step < self.steps and not requests:
                 seen = self.advance()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .cache import sequences_at_once
 from .config import Config
 from .initial import dense
 from .s4d import S4DLayer
@@ -34,31 +35,37 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, length, width) -> the same
         """The block's output for whole sequences."""
-        return self._after(x, self.ssm(self._before(x)))
+        y = self.ssm(self._before(x))
+        # The gate passes over memory many times: a few sequences at a time stay in the cache meanwhile.
+        size = sequences_at_once(x.shape[1])
+        parts = [self._gated(*rows) for rows in zip(torch.split(x, size), torch.split(y, size), strict=True)]
+        return self._after(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, chunk, width)
         """The outputs for the next chunk and the state after it."""
         y, state = self.ssm.stream(self._before(x), state)
-        return self._after(x, y), state
+        return self._after(self._gated(x, y)), state
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, width)
         """The output for the next token and the state after it."""
         y, state = self.ssm.step(self._before(x), state)
-        return self._after(x, y), state
+        return self._after(self._gated(x, y)), state
 
     def _before(self, x: Tensor) -> Tensor:
         normed: Tensor = self.norm(x) if self.prenorm else x
         return normed
 
-    def _after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add what the gate lets through of the state space layer's output y to the residual stream x."""
+    def _after(self, x: Tensor) -> Tensor:
+        normed: Tensor = x if self.prenorm else self.norm(x)
+        return normed
+
+    def _gated(self, x: Tensor, y: Tensor) -> Tensor:
+        """The residual stream x plus what the gate lets through of the state space layer's output y."""
         g = self._drop(F.gelu(y, approximate=self.gelu))
         if self.gate is None:
-            x = x + g
-        else:
-            value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]
-            x = torch.addcmul(x, self._drop(value), self.gate(g).sigmoid_())
-        return x if self.prenorm else self.norm(x)
+            return x + g
+        value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]
+        return torch.addcmul(x, self._drop(value), self.gate(g).sigmoid_())
 
     def _drop(self, x: Tensor) -> Tensor:
         """Dropout of whole features: one decision per sequence and feature, kept over time as in S5."""

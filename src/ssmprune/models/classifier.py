@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from .block import Block
+from .cache import groups
 from .config import Config as Config
 from .initial import dense, embedding
-from .mimo import groups
 
 
 @dataclass(frozen=True)

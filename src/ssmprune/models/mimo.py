@@ -7,16 +7,14 @@ products and the scan, so that each finds its data in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .cache import groups
 from .scan import scan_
-
-TOKENS_AT_ONCE = 8192  # steps, over all sequences, that share the cache
 
 
 def respond(
@@ -33,16 +31,6 @@ def respond(
     else:
         y, last, _ = _run(u.contiguous(), poles, B, C, D, state, keep=False)
     return y, last
-
-
-def groups(batch: int, length: int) -> Iterator[slice]:
-    """Rows of a batch to be worked on together.
-
-    >>> list(groups(5, 4000))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    size = max(1, TOKENS_AT_ONCE // length)
-    return (slice(start, min(start + size, batch)) for start in range(0, batch, size))
 
 
 def _run(

@@ -159,7 +159,7 @@ def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
     u is (batch, length, H), kernels (1 or 2, H, length); done channel by channel in the frequency domain.
     """
     length = u.shape[1]
-    size = fast_length(2 * length - 1)
+    size = fast_length(2 * length)  # so that nothing comes round the circle
     circular = pad(kernels[0], (0, size - length))
     if len(kernels) == 2:
         # What reaches back from later inputs stands at the end of the circle, K[1, 0] at -backward_delay.

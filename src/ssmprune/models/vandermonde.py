@@ -12,6 +12,7 @@ what it holds, however unevenly pruning has left them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink, pad
 
 TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and fits a cache
-GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  # counts up to one of these share a run
+GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  # bounds of counts that share a run
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
@@ -51,7 +52,8 @@ class _Kernel(torch.autograd.Function):
         log_poles, weights = pad(log_poles, (0, 1)), pad(weights, (0, 1))  # the silent state that fills gaps
         span, blocks = _factors(length)
         layout = _Layout.of(channel, channels, TABLE // span)
-        kernels = weights.real.new_zeros(channels, len(weights) * blocks, span)
+        kernels = weights.real.new_empty(channels, len(weights) * blocks, span)
+        kernels[: layout.empty] = 0
         for states, runs in layout.chunks:
             near, far = _tables(log_poles[states], span, weights.dtype)
             # Re(p q) is the inner product of conj(p) and q as pairs of real numbers.
@@ -131,40 +133,55 @@ class _Run(NamedTuple):
         return torch.view_as_real(table).as_strided(size, (2 * self.places, 2 * states, 1), start)
 
 
+class _Chunk(NamedTuple):
+    """States whose powers are tabled at the same time."""
+
+    states: Tensor  # their indices; n for a place that is left empty
+    runs: list[_Run]
+
+
 class _Layout(NamedTuple):
-    """Channels ordered by how many states they own, in runs, and the runs in chunks that are tabled at once."""
+    """Channels ordered by how many states they own, in runs, and the runs in chunks."""
 
     order: Tensor  # (channels,)
-    chunks: list[tuple[Tensor, list[_Run]]]  # indices of the states, n for a place that is left empty
+    empty: int  # channels without a state, which come first
+    chunks: list[_Chunk]
 
     @classmethod
     def of(cls, channel: Tensor, channels: int, budget: int) -> _Layout:
-        """Lay out states by their owners (n,), ascending, in chunks of about `budget` states.
-
-        Channels with similar counts (3 and 4, 5 and 6, 7 and 8, 9 to 12, ...) share a run, with as many places for each
-        as the largest of them needs: a few batched products do for all, and few places are left empty.
-        """
+        """Lay out states by their owners (n,), ascending, in chunks of about `budget` states."""
         owners = channel.cpu().numpy()
         bounds = np.searchsorted(owners, np.arange(channels + 1))
-        owned = np.diff(bounds)
-        order = owned.argsort(kind="stable")
-        begins, ends, owned = bounds[order, None], bounds[order + 1, None], owned[order]
-        group = np.searchsorted(GROUPS, owned)
-        edges = np.flatnonzero(group[1:] != group[:-1]) + 1
-        chunks: list[tuple[list[Any], list[_Run]]] = []
+        order = np.diff(bounds).argsort(kind="stable")
+        begin, end = bounds[order], bounds[order + 1]
+        parts: list[tuple[list[Any], list[_Run]]] = []
         room = 0  # left in the last chunk
-        for first, end in pairwise([0, *edges.tolist(), channels]):
-            places = int(owned[end - 1])
-            most = max(1, budget // max(1, places))
-            for top in range(first, end if places else first, most):
-                rows = slice(top, min(top + most, end))
-                states = begins[rows] + np.arange(places)
-                states[states >= ends[rows]] = len(owners)
-                if states.size > room:
-                    chunks.append(([], []))
-                    room = budget
-                chunks[-1][0].append(states.ravel())
-                chunks[-1][1].append(_Run(rows, places, budget - room))
-                room -= states.size
-        put = lambda indices: torch.from_numpy(indices).to(channel.device)  # noqa: E731
-        return cls(put(order), [(put(np.concatenate(states)), runs) for states, runs in chunks])
+        for rows, places in _similar(end - begin, budget):
+            states = begin[rows, None] + np.arange(places)
+            states[states >= end[rows, None]] = len(owners)
+            if states.size > room:
+                parts.append(([], []))
+                room = budget
+            parts[-1][0].append(states.ravel())
+            parts[-1][1].append(_Run(rows, places, budget - room))
+            room -= states.size
+        chunks = [_Chunk(torch.from_numpy(np.concatenate(part)).to(channel.device), runs) for part, runs in parts]
+        return cls(torch.from_numpy(order).to(channel.device), int(np.sum(begin == end)), chunks)
+
+
+def _similar(counts: np.ndarray[Any, Any], budget: int) -> Iterator[tuple[slice, int]]:
+    """Neighbours among ascending counts that share a run of at most `budget` places, and the places each gets.
+
+    Similar counts (5 and 6, 7 and 8, 9 to 12, 13 to 16, ...) go together, with as many places as the largest needs: a
+    few batched products do for all channels, and few places are left empty.
+
+    >>> list(_similar(np.array([0, 2, 5, 6, 9, 9]), budget=100))
+    [(slice(1, 2, None), 2), (slice(2, 4, None), 6), (slice(4, 6, None), 9)]
+    """
+    group = np.searchsorted(GROUPS, counts)
+    edges = np.flatnonzero(group[1:] != group[:-1]) + 1
+    for first, end in pairwise([0, *edges.tolist(), len(counts)]):
+        places = int(counts[end - 1])
+        if places:
+            most = max(1, budget // places)
+            yield from ((slice(top, min(top + most, end)), places) for top in range(first, end, most))

@@ -1,0 +1,203 @@
+"""One model of every family and what its own code computes: a function named like the adapter.
+
+A function takes a random generator and returns (adapter, model, run, whether single states can be cut out natively).
+Where a code is not installed, `run` transcribes it, reading its own names.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+from ssmprune.adapters.annotated_s4d import AnnotatedS4D
+from ssmprune.adapters.flax_s5 import FlaxS5
+from ssmprune.adapters.minimal_lru import MinimalLRU
+from ssmprune.adapters.s4d import S4DAdapter
+from ssmprune.adapters.s5 import S5Adapter
+from ssmprune.adapters.s5_pytorch import S5Pytorch
+from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
+from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
+from ssmprune.models.s4d import S4DLayer
+from ssmprune.models.s5 import S5Layer
+
+WIDTH = 4
+
+
+def s5(rng):
+    layer = S5Layer(WIDTH, 6, bidirectional=bool(rng.integers(2)), pole_form=rng.choice(["exp", "clip"]))
+    return S5Adapter(), nn.Sequential(layer), torch_run, True
+
+
+def s4d(rng):
+    layer = S4DLayer(WIDTH, 12, bidirectional=bool(rng.integers(2)), backward_delay=int(rng.integers(2)))
+    return S4DAdapter(), nn.Sequential(layer), torch_run, True
+
+
+def s5_pytorch(rng):
+    block = s5_package().S5Block
+    model = nn.Sequential(block(WIDTH, 6, bidir=bool(rng.integers(2))), block(WIDTH, 8, bidir=False))
+    return S5Pytorch(), model, lambda m, path, u: torch_run(m, path.removesuffix(".seq"), u), True
+
+
+def flax_s5(rng):
+    conj_sym, clip_eigs, both = (bool(rng.integers(2)) for _ in range(3))
+    discretization = str(rng.choice(["zoh", "bilinear"]))
+    family = FlaxS5(conj_sym, clip_eigs, discretization, step_rescale=float(rng.choice([0.5, 1, 2])))
+
+    def layer(n):
+        readouts = [rng.normal(size=(WIDTH, n, 2)) for _ in range(1 + both)]
+        C = {"C": np.concatenate(readouts, 1)} if rng.integers(2) else dict(zip(("C1", "C2"), readouts, strict=False))
+        return {
+            "Lambda_re": rng.normal(-0.5, 0.3 if clip_eigs else 0.05, n),
+            "Lambda_im": rng.normal(size=n) * 20,
+            "B": rng.normal(size=(n, WIDTH, 2)),
+            "D": rng.normal(size=WIDTH),
+            "log_step": rng.uniform(-6, -2, (n, 1)),
+        } | (C if both or "C" in C else {"C": C["C1"]})
+
+    def run(tree, path, u):
+        p = at(tree, path)
+        poles = (np.minimum(p["Lambda_re"], -1e-4) if clip_eigs else p["Lambda_re"]) + 1j * p["Lambda_im"]
+        step = family.step_rescale * np.exp(p["log_step"][:, 0])
+        if discretization == "zoh":
+            poles_bar = np.exp(poles * step)
+            scale = (poles_bar - 1) / poles
+        else:
+            scale = step / (1 - step / 2 * poles)
+            poles_bar = (1 + step / 2 * poles) / (1 - step / 2 * poles)
+        C = p["C"] if "C" in p else np.concatenate([p["C1"], p["C2"]], 1)
+        return recurrence(poles_bar, scale[:, None] * whole(p["B"]), whole(C), u, 1 + conj_sym) + p["D"] * u
+
+    return family, {"params": {"layers_0": {"seq": layer(6)}, "layers_1": {"seq": layer(5)}}}, run, True
+
+
+def minimal_lru(rng):
+    n = 7
+    shapes = {"B_re": (n, WIDTH), "B_im": (n, WIDTH), "C_re": (WIDTH, n), "C_im": (WIDTH, n), "D": (WIDTH,)}
+    parts = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    own = {"nu_log": rng.normal(-2, 1, n), "theta_log": rng.normal(0, 1, n), "gamma_log": rng.normal(-1, 0.3, n)}
+
+    def run(tree, path, u):
+        p = at(tree, path)
+        poles = np.exp(-np.exp(p["nu_log"]) + 1j * np.exp(p["theta_log"]))
+        B = (p["B_re"] + 1j * p["B_im"]) * np.exp(p["gamma_log"])[:, None]
+        return recurrence(poles, B, p["C_re"] + 1j * p["C_im"], u) + p["D"] * u
+
+    return MinimalLRU(), {"params": {"seq": parts | own}}, run, True
+
+
+def annotated_s4d(rng):
+    n = 5
+    layer = {
+        "A_re": rng.normal(-0.2, 0.2, (n, WIDTH)),
+        "A_im": rng.normal(size=(n, WIDTH)) * 10,
+        "B_re": rng.normal(size=(n, WIDTH)),
+        "B_im": rng.normal(size=(n, WIDTH)),
+        "C": rng.normal(size=(n, WIDTH, 2)),
+        "D": rng.normal(size=(1, WIDTH)),
+        "log_step": rng.uniform(-5, -2, (1, WIDTH)),
+    }
+
+    def run(tree, path, u):
+        p = at(tree, path)
+        poles = np.minimum(p["A_re"], -1e-4) + 1j * p["A_im"]
+        poles_bar = np.exp(poles * np.exp(p["log_step"]))
+        return kernels_applied((whole(p["C"]) * (poles_bar - 1) / poles).T, poles_bar.T, u, 1) + p["D"] * u
+
+    return AnnotatedS4D(), {"params": {"layers_0": {"seq": layer}}}, run, False
+
+
+def state_spaces_s4d(rng):
+    n = 5
+    state = {
+        "D": rng.normal(size=WIDTH),
+        "kernel.C": rng.normal(size=(WIDTH, n, 2)),
+        "kernel.log_dt": rng.uniform(-6, -2, WIDTH),
+        "kernel.log_A_real": rng.normal(size=(WIDTH, n)),
+        "kernel.A_imag": rng.normal(size=(WIDTH, n)) * 10,
+    }
+    model = {f"s4_layers.{i}.{name}": torch.from_numpy(value) for i in range(2) for name, value in state.items()}
+
+    def run(tree, path, u):
+        p = {name: tree[f"{path}.{name}"].numpy() for name in ("C", "log_dt", "log_A_real", "A_imag")}
+        poles = -np.exp(p["log_A_real"]) + 1j * p["A_imag"]
+        steps = np.exp(p["log_dt"])[:, None]
+        C = whole(p["C"]) * (np.exp(poles * steps) - 1) / poles
+        return kernels_applied(C, np.exp(poles * steps), u, 2) + tree[path.replace("kernel", "D")].numpy() * u
+
+    return StateSpacesS4D(), model, run, False
+
+
+def state_spaces_diag(rng):
+    n, disc, transform = 5, str(rng.choice(["zoh", "bilinear"])), str(rng.choice(["exp", "relu", "softplus"]))
+    both, tied, untied_steps = (bool(rng.integers(2)) for _ in range(3))
+    own = WIDTH // 2 if tied else WIDTH
+    state = {
+        "layer.D": rng.normal(size=(1, WIDTH)),
+        "layer.kernel.inv_dt": rng.uniform(-6, -2, (WIDTH, n if untied_steps else 1)),
+        "layer.kernel.C": rng.normal(size=(1 + both, WIDTH, n, 2)),
+        "layer.kernel.B": rng.normal(size=(1, own, n, 2)),
+        "layer.kernel.A_real": rng.normal(size=(own, n)),
+        "layer.kernel.A_imag": rng.normal(size=(own, n)) * 10,
+    }
+    positive = {"exp": np.exp, "relu": lambda x: np.maximum(x, 0) + 1e-4, "softplus": lambda x: np.log1p(np.exp(x))}
+
+    def run(tree, path, u):
+        p = {name: tree[f"{path}.{name}"] for name in ("C", "B", "inv_dt", "A_real", "A_imag")}
+        poles = np.tile(-positive[transform](p["A_real"]) - 1j * p["A_imag"], (WIDTH // len(p["A_real"]), 1))
+        B = np.tile(whole(p["B"])[0], (WIDTH // len(p["A_real"]), 1))
+        step = np.exp(p["inv_dt"])
+        if disc == "zoh":
+            poles_bar, scale = np.exp(poles * step), (np.exp(poles * step) - 1) / poles
+        else:
+            poles_bar, scale = (1 + poles * step / 2) / (1 - poles * step / 2), step / (1 - poles * step / 2)
+        C = whole(p["C"]) * B * scale
+        y = kernels_applied(C[0], poles_bar, u, 2) + tree["layer.D"] * u
+        if both:  # the second kernel starts at the next sample
+            later = np.concatenate([u[1:], np.zeros((1, WIDTH))])
+            y += kernels_applied(C[1], poles_bar, later[::-1], 2)[::-1]
+        return y
+
+    return StateSpacesDiag(disc, transform, both), state, run, False
+
+
+def s5_package():
+    """PyPI's s5-pytorch, which imports with warnings of the torch it was written before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import s5
+    return s5
+
+
+def torch_run(model, path, u):
+    with torch.no_grad():
+        layer = model.get_submodule(path)
+        return layer(torch.from_numpy(u)[None].to(next(layer.parameters()).real.dtype))[0].double().numpy()
+
+
+def at(tree, path):
+    for name in path.split("."):
+        tree = tree[name]
+    return tree
+
+
+def whole(parts):
+    return parts[..., 0] + 1j * parts[..., 1]
+
+
+def recurrence(poles, B, C, u, gain=1):
+    """gain Re(C [x, x']) with x forwards and, where C has room for it, x' backwards over the same B u."""
+    forward, backward = (np.zeros((len(u), len(poles)), complex) for _ in range(2))
+    x = x_back = np.zeros(len(poles), complex)
+    for k in range(len(u)):
+        forward[k] = x = poles * x + B @ u[k]
+        backward[-1 - k] = x_back = poles * x_back + B @ u[-1 - k]
+    states = forward if C.shape[1] == len(poles) else np.concatenate([forward, backward], 1)
+    return gain * (states @ C.T).real
+
+
+def kernels_applied(C, poles, u, gain):
+    """y_k = sum_j K_j u_{k-j} in each channel, with K_j = gain Re(sum_n C poles^j); C and poles are (channels, n)."""
+    K = np.array([gain * (C * poles**j).sum(1).real for j in range(len(u))])
+    return np.array([sum(K[j] * u[k - j] for j in range(k + 1)) for k in range(len(u))])
