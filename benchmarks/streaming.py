@@ -23,7 +23,11 @@ def measure() -> list[Figure]:
     model = sizes.untrained(config)
     calls = {f"{ratio:.0%} pruned": speed.streaming(sp.prune(model, ratio)) for ratio in RATIOS}
     times = interleaved(calls, ROUNDS)
-    return [*(of(name, per_second(time), "steps/s") for name, time in times.items()), *against_peer(config), *equality()]
+    return [
+        *(of(name, per_second(time), "steps/s") for name, time in times.items()),
+        *against_peer(config),
+        *equality(),
+    ]
 
 
 def per_second(time: Samples) -> Samples:

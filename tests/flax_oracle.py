@@ -37,11 +37,13 @@ def family(arrays: dict[str, np.ndarray], step_rescale: float = 1.0) -> FlaxS5:
     return FlaxS5(stored["conj_sym"], stored["clip_eigs"], stored["discretization"], step_rescale)
 
 
-def build(arrays: dict[str, np.ndarray], step_rescale: float = 1.0, params: str = "params") -> Classifier:
-    """The classifier in evaluation mode with the oracle's parameters."""
+def build(
+    arrays: dict[str, np.ndarray], step_rescale: float = 1.0, params: str = "params", tree: dict | None = None
+) -> Classifier:
+    """The classifier in evaluation mode with the oracle's parameters, or those of another tree of its layout."""
     stored = json.loads(str(arrays["config_json"]))
     return family(arrays, step_rescale).classifier(
-        tree_of(arrays, params),
+        tree or tree_of(arrays, params),
         activation=stored["activation"],
         prenorm=stored["prenorm"],
         pooling={"pool": "mean", "last": "last"}[stored["mode"]],

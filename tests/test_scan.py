@@ -47,7 +47,7 @@ def arguments(batch, length, directions, with_state, width=3, n=4):
 
 @given(
     batch=st.integers(1, 3),
-    length=st.integers(1, 5) | st.integers(1, 3 * scan.CHUNK**2),
+    length=st.integers(1, 5) | st.integers(1, 3 * scan.LONGEST_CHUNK**2),
     n=st.integers(1, 4),
     reverse=st.booleans(),
     with_state=st.booleans(),
@@ -63,7 +63,7 @@ def test_scan_is_the_recurrence(batch, length, n, reverse, with_state, seed):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("with_state", [False, True])
-@pytest.mark.parametrize("length", [1, 3, 2 * scan.CHUNK + 3])
+@pytest.mark.parametrize("length", [1, 3, 2 * scan.LONGEST_CHUNK + 3])
 def test_scan_gradients(length, with_state, reverse):
     torch.manual_seed(0)
     state = complex_normal(2, 2).requires_grad_() if with_state else None

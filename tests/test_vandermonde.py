@@ -83,6 +83,14 @@ def test_single_precision_is_exact_over_long_sequences():
     assert (fast - exact).abs().max() < 1e-6 * exact.abs().max()
 
 
+def test_states_may_change_their_owner_in_place():
+    log_poles, weights, channel = random_systems(0, 12, 3)
+    for owners in ([0] * 12, [0] * 4 + [1] * 8, [2] * 12):
+        channel.copy_(torch.tensor(owners))
+        system = log_poles, weights, channel, 3, 20
+        torch.testing.assert_close(kernel(*system), naive_kernel(*system), rtol=0, atol=1e-11)
+
+
 class LargestTensor(TorchDispatchMode):
     """Records how many numbers the largest tensor has that is made inside."""
 

@@ -84,9 +84,7 @@ def _array(parts: Any) -> np.ndarray[Any, Any]:
         raise InputError(f"An array has the shape {shape!r}; the file is damaged.")
     expected = math.prod(shape) * np.dtype(name).itemsize
     if not isinstance(buffer, bytes) or len(buffer) != expected:
-        raise InputError(
-            f"An array of shape {tuple(shape)} and type {name} needs {expected} bytes; the file is damaged."
-        )
+        raise InputError(f"An array {tuple(shape)} of {name} needs {expected} bytes; the file is damaged.")
     return np.ndarray(shape, name, buffer).copy()
 
 
@@ -154,7 +152,8 @@ def _from_torch(content: bytes) -> dict[str, Any]:
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its readers of zip and pickle do on damaged or unsafe files
-        raise InputError(f"Not a torch checkpoint of plain tensors ({str(error).splitlines()[0]}).") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"Not a torch checkpoint of plain tensors ({reason}).") from error
     if not isinstance(checkpoint, Mapping):
         raise InputError(f"Expected a state dict, found {type(checkpoint).__name__}; save model.state_dict().")
     return dict(checkpoint)

@@ -57,9 +57,7 @@ def _plugged_in() -> tuple[Adapter, ...]:
         try:
             named = entry.load()
         except Exception as error:  # whatever another package's module may raise
-            raise InputError(
-                f"The adapter {entry.name} ({entry.value}) of another package is broken: {error}"
-            ) from error
+            raise InputError(f"The adapter {entry.name} ({entry.value}) does not load: {error}") from error
         adapters.append(getattr(named, "ADAPTER", named))
     return tuple(adapters)
 

@@ -98,9 +98,7 @@ class Grid(Foreign):
         for name, axes in self.grid_axes.items():
             grid = np.moveaxis(layer[name], axes, (0, 1))
             if len(grid) != channels:
-                raise InputError(
-                    f"{name} is shared between channels, so no channel's states can be cut; use sp.convert."
-                )
+                raise InputError(f"Channels share {name}, so none can lose states alone; use sp.mask or sp.convert.")
             layer[name] = np.moveaxis(grid[rows].reshape(channels, -1, *grid.shape[2:]), (0, 1), axes)
 
 

@@ -75,9 +75,7 @@ class Node:
         elif isinstance(self.owner, MutableMapping):
             self.owner[self.keys[name]] = value
         else:
-            raise InputError(
-                f"The tree is a frozen {type(self.owner).__name__}; hand over a plain dict (`unfreeze` it)."
-            )
+            raise InputError(f"The tree is a frozen {type(self.owner).__name__}; `unfreeze` it to a dict first.")
 
 
 def nodes(model: Any) -> dict[str, Node]:

@@ -120,7 +120,7 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("scifar", "s4d"): {**SMALL_S4D, "epochs": 5},
     ("listops", "s5"): {**SMALL_S5, "epochs": 20, "task": SHORT_LISTOPS},
     ("listops", "s4d"): {**SMALL_S4D, "epochs": 15, "task": SHORT_LISTOPS},
-    ("text", "s5"): {**SMALL_S5, "batch": 25, "epochs": 4, "warmup": 0.5, "task": {"length": 1024}},
+    ("text", "s5"): {**SMALL_S5, "batch": 25, "epochs": 3, "warmup": 0.5, "task": {"length": 1024}},
     ("text", "s4d"): {**SMALL_S4D, "epochs": 4, "warmup": 0.5, "task": {"length": 1024}},
     ("retrieval", "s5"): {**SMALL_S5, "epochs": 8, "examples": 20_000, "task": {"length": 512}},
     ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},

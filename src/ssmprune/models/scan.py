@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-CHUNK = 28  # steps that run one after the other, for all chunks of the sequence at once
+LONGEST_CHUNK = 32  # steps that run one after the other, for all chunks of the sequence at once
+SHORT = 16  # steps for which a loop is best
 
 
 def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = False) -> Tensor:
@@ -27,26 +29,26 @@ def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = 
 def scan_(v: Tensor, poles: Tensor, reverse: bool = False) -> Tensor:
     """Overwrite v (batch, length, n) with its scan from a zero state, without recording gradients.
 
-    The sequence is cut into chunks: a loop inside the chunks over all of them at once, the same scan over their last
-    states with the poles a^CHUNK, and one pass that adds a^{t+1} times the state before the chunk.
+    The sequence is cut into chunks of T steps: a loop inside the chunks over all of them at once, the same scan over
+    their last states with the poles a^T, and one pass that adds a^{t+1} times the state before the chunk.
     """
-    length = v.shape[1]
-    chunks = length // CHUNK
-    if chunks < 2:
+    batch, length, n = v.shape
+    chunk = min(math.isqrt(length), LONGEST_CHUNK)
+    if length < SHORT:
         _loop_(v, poles, reverse)
         return v
-    covered = chunks * CHUNK
-    body = v[:, length - covered :] if reverse else v[:, :covered]
-    body = body.view(len(v), chunks, CHUNK, -1)
+    chunks = length // chunk
+    rest = length - chunks * chunk  # steps beyond the last whole chunk
+    body = (v[:, rest:] if reverse else v[:, : length - rest]).view(batch, chunks, chunk, n)
     _loop_(body, poles, reverse)
-    powers = poles.expand(CHUNK, -1).cumprod(0)  # a^1 ... a^CHUNK
+    powers = poles.expand(chunk, n).cumprod(0)  # a^1 ... a^T
     carry = scan_(body[:, :, 0 if reverse else -1].clone(), powers[-1], reverse)[:, :, None]
     if reverse:
         body[:, :-1].addcmul_(powers.flip(0), carry[:, 1:])
-        _loop_(v[:, : length - covered + 1], poles, reverse)
+        _loop_(v[:, : rest + 1], poles, reverse)
     else:
         body[:, 1:].addcmul_(powers, carry[:, :-1])
-        _loop_(v[:, covered - 1 :], poles, reverse)
+        _loop_(v[:, length - rest - 1 :], poles, reverse)
     return v
 
 

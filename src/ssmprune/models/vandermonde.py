@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -55,12 +56,12 @@ class _Kernel(torch.autograd.Function):
         kernels = weights.real.new_empty(channels, len(weights) * blocks, span)
         kernels[: layout.empty] = 0
         for states, runs in layout.chunks:
-            near, far = _tables(log_poles[states], span, weights.dtype)
+            near, far = _tables(log_poles.index_select(0, states), span, weights.dtype)
             # Re(p q) is the inner product of conj(p) and q as pairs of real numbers.
-            heads = (weights[:, None, states] * far[:blocks]).conj_physical_().flatten(0, 1)
+            heads = (weights.index_select(1, states)[:, None] * far[:blocks]).conj_physical_().flatten(0, 1)
             for run in runs:
                 torch.bmm(run.planes(heads), run.planes(near).mT, out=kernels[run.rows])
-        kernels = kernels.index_select(0, layout.order.argsort())
+        kernels = kernels.index_select(0, layout.rank)
         return kernels.view(channels, len(weights), -1)[..., :length].movedim(0, 1)
 
     @staticmethod
@@ -77,7 +78,7 @@ class _Kernel(torch.autograd.Function):
         exponents = torch.arange(span, dtype=grad.dtype, device=grad.device)[:, None]
         grad_log, grad_weights = torch.zeros_like(log_poles), torch.zeros_like(weights)
         for states, runs in layout.chunks:
-            near, far = _tables(log_poles[states], span, weights.dtype)
+            near, far = _tables(log_poles.index_select(0, states), span, weights.dtype)
             slope = exponents * near
             sums, slopes = near.new_empty(2, directions * blocks, len(states))
             for run in runs:
@@ -144,29 +145,38 @@ class _Layout(NamedTuple):
     """Channels ordered by how many states they own, in runs, and the runs in chunks."""
 
     order: Tensor  # (channels,)
+    rank: Tensor  # (channels,) where each went
     empty: int  # channels without a state, which come first
     chunks: list[_Chunk]
 
     @classmethod
     def of(cls, channel: Tensor, channels: int, budget: int) -> _Layout:
         """Lay out states by their owners (n,), ascending, in chunks of about `budget` states."""
-        owners = channel.cpu().numpy()
-        bounds = np.searchsorted(owners, np.arange(channels + 1))
-        order = np.diff(bounds).argsort(kind="stable")
-        begin, end = bounds[order], bounds[order + 1]
-        parts: list[tuple[list[Any], list[_Run]]] = []
-        room = 0  # left in the last chunk
-        for rows, places in _similar(end - begin, budget):
-            states = begin[rows, None] + np.arange(places)
-            states[states >= end[rows, None]] = len(owners)
-            if states.size > room:
-                parts.append(([], []))
-                room = budget
-            parts[-1][0].append(states.ravel())
-            parts[-1][1].append(_Run(rows, places, budget - room))
-            room -= states.size
-        chunks = [_Chunk(torch.from_numpy(np.concatenate(part)).to(channel.device), runs) for part, runs in parts]
-        return cls(torch.from_numpy(order).to(channel.device), int(np.sum(begin == end)), chunks)
+        order, rank, empty, chunks = _laid_out(channel.long().cpu().numpy().tobytes(), channels, budget)
+        to = channel.device
+        return cls(order.to(to), rank.to(to), empty, [_Chunk(states.to(to), runs) for states, runs in chunks])
+
+
+@lru_cache(maxsize=128)  # by value, so that it holds whatever becomes of the tensor
+def _laid_out(owners: bytes, channels: int, budget: int) -> _Layout:
+    """The layout of int64 owners, on the CPU."""
+    bounds = np.searchsorted(np.frombuffer(owners, np.int64), np.arange(channels + 1))
+    order = np.diff(bounds).argsort(kind="stable")
+    begin, end = bounds[order], bounds[order + 1]
+    parts: list[tuple[list[Any], list[_Run]]] = []
+    room = 0  # left in the last chunk
+    for rows, places in _similar(end - begin, budget):
+        states = begin[rows, None] + np.arange(places)
+        states[states >= end[rows, None]] = bounds[-1]
+        if states.size > room:
+            parts.append(([], []))
+            room = budget
+        parts[-1][0].append(states.ravel())
+        parts[-1][1].append(_Run(rows, places, budget - room))
+        room -= states.size
+    chunks = [_Chunk(torch.from_numpy(np.concatenate(part)), runs) for part, runs in parts]
+    rank = torch.from_numpy(order.argsort())
+    return _Layout(torch.from_numpy(order), rank, int(np.sum(begin == end)), chunks)
 
 
 def _similar(counts: np.ndarray[Any, Any], budget: int) -> Iterator[tuple[slice, int]]:

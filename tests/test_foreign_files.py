@@ -1,0 +1,146 @@
+"""Files of other codes: exact round trips, and nothing but an error from damaged or hostile ones."""
+
+import contextlib
+import pickle
+
+import msgpack
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+import ssmprune as sp
+from flax_oracle import GOLDEN
+from ssmprune.tree_files import from_msgpack, load_tree, save_tree, to_msgpack
+
+FILES = sorted(GOLDEN.glob("*.msgpack"))
+WHOLE = (GOLDEN / "s5_flax_checkpoint.msgpack").read_bytes()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_flax_file_is_written_back_byte_for_byte(path, tmp_path):
+    save_tree(load_tree(path), tmp_path / "again.msgpack")
+    assert (tmp_path / "again.msgpack").read_bytes() == path.read_bytes()
+
+
+def test_every_kind_of_leaf_comes_back():
+    tree = {
+        "empty": np.zeros((0, 3), np.float32),
+        "scalar": np.float32(3),
+        "single": np.array(7, np.int32),
+        "complex": 2 + 1j,
+        "order": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "plain": {"step": 3, "rate": 0.5, "name": "s5", "none": None, "flag": True},
+    }
+    back = from_msgpack(to_msgpack(tree))
+    assert list(back) == list(tree)
+    for key in ("empty", "scalar", "single", "order"):
+        assert type(back[key]) is type(tree[key])
+        assert back[key].dtype == tree[key].dtype
+        np.testing.assert_array_equal(back[key], tree[key])
+    assert (back["complex"], back["plain"]) == (tree["complex"], tree["plain"])
+    back["empty"].resize(0), back["order"].fill(1)  # arrays of their own, not views of the file
+
+
+def array(shape, name, content, code=1):
+    return msgpack.packb({"params": msgpack.ExtType(code, msgpack.packb((shape, name, content)))})
+
+
+NESTED = b"\x81\xa1a" * 200 + b"\x01"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "Not a whole msgpack file"),
+        (WHOLE[:-1], "Not a whole msgpack file"),
+        (WHOLE + b"\x00", "Not a whole msgpack file"),
+        (msgpack.packb([1, 2]), "Expected a tree of parameters, found list"),
+        (array((2,), "float32", bytes(4)), r"An array \(2,\) of float32 needs 8 bytes"),
+        (array((2**40, 2**40), "float32", b""), "needs 4835703278458516698824704 bytes"),
+        (array((-1,), "float32", b""), r"An array has the shape \[-1\]"),
+        (array(2, "float32", bytes(8)), "An array has the shape 2"),
+        (array((2,), "object", bytes(16)), "Arrays of type 'object' cannot be read"),
+        (array((2,), "bfloat16", bytes(4)), "Arrays of type 'bfloat16' cannot be read; save the model in float32"),
+        (array((2,), "float32", "text"), "needs 8 bytes"),
+        (array((2,), "float32", bytes(8), code=4), "Unknown extension type 4"),
+        (array((2,), "float32", bytes(8), code=2), "A complex number is not two numbers"),
+        (msgpack.packb({"a": msgpack.ExtType(1, msgpack.packb([1]))}), r"not \(shape, type, bytes\)"),
+        (msgpack.packb({"a": msgpack.ExtType(1, array((1,), "float32", bytes(4)))}), "inside an array"),
+        (NESTED, "deeper than 64"),
+        (b"\x81\xa1a" * 100_000, "Not a whole msgpack file"),
+        (b"\xdd\xff\xff\xff\xff", "Not a whole msgpack file"),  # a list that claims 2^32 entries
+        (b"\xdf\xff\xff\xff\xff", "Not a whole msgpack file"),
+        (b"\x81\xa1a\xc6\xff\xff\xff\xff", "Not a whole msgpack file"),
+    ],
+    ids=range(20),
+)
+def test_damaged_trees_are_refused(content, reason, tmp_path):
+    path = tmp_path / "model.msgpack"
+    path.write_bytes(content)
+    with pytest.raises(sp.InputError, match=reason) as refusal:
+        load_tree(path)
+    assert str(path) in str(refusal.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=4), st.integers(0, len(WHOLE)))
+def test_flipped_and_cut_bytes_give_a_tree_or_an_error(flips, end):
+    content = bytearray(WHOLE)
+    for place, value in flips:
+        content[place] = value
+    with contextlib.suppress(sp.InputError):
+        assert isinstance(from_msgpack(bytes(content[: end or None])), dict)
+
+
+class Bomb:
+    def __reduce__(self):
+        return print, ("code in a checkpoint ran",)
+
+
+def test_a_torch_file_runs_no_code(tmp_path, capsys):
+    torch.save({"model": Bomb()}, tmp_path / "model.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb()))
+    for name in ("model.pt", "plain.pt"):
+        with pytest.raises(sp.InputError, match="Not a torch checkpoint of plain tensors"):
+            load_tree(tmp_path / name)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.pt", b"PK\x03\x04 not a zip", "Not a torch checkpoint"),
+        ("model.ckpt", b"", "Not a torch checkpoint"),
+        ("model.safetensors", b"\xff" * 20, "no safetensors file"),
+    ],
+)
+def test_other_damaged_files_are_refused(name, content, reason, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(sp.InputError, match=reason):
+        load_tree(tmp_path / name)
+
+
+def test_a_checkpoint_that_is_no_state_dict_is_refused(tmp_path):
+    torch.save(torch.zeros(2), tmp_path / "tensor.pt")
+    with pytest.raises(sp.InputError, match="Expected a state dict, found Tensor"):
+        load_tree(tmp_path / "tensor.pt")
+    with pytest.raises(sp.InputError, match="Cannot read"):
+        load_tree(tmp_path / "absent.msgpack")
+    with pytest.raises(sp.InputError, match="Cannot read"):
+        load_tree(tmp_path)
+
+
+def test_state_dicts_may_come_in_safetensors(tmp_path):
+    state = load_tree(GOLDEN / "s4d_state_spaces.pt")
+    save_file({name: tensor.numpy() for name, tensor in state.items()}, tmp_path / "model.safetensors")
+    ours, theirs = sp.read(load_tree(tmp_path / "model.safetensors")), sp.read(state)
+    assert {path: ours[path].fingerprint for path in theirs} == {path: s.fingerprint for path, s in theirs.items()}
+
+
+def test_what_has_no_place_in_a_tree_is_not_written(tmp_path):
+    with pytest.raises(sp.InputError, match="found a set"):
+        save_tree({"params": {1, 2}}, tmp_path / "model.msgpack")
+    assert list(tmp_path.iterdir()) == []
