@@ -43,7 +43,7 @@ def against_peer(size: sizes.Size) -> list[Figure]:
     figures = []
     for kind in ("evaluation", "training"):
         seconds, faster = found[kind]["seconds"], found[kind]["ours_is_faster"]
-        figures += [milliseconds(f"{kind}, SSM layers, {who}", time) for who, time in seconds.items()]
+        figures += [milliseconds(f"{kind}, SSM layers, {who.replace('_', ' ')}", time) for who, time in seconds.items()]
         figures.append(of(f"{kind}, s5-pytorch / ours", faster["theirs"], at_least=4))
         figures.append(of(f"{kind}, s5-pytorch at its best / ours", faster["theirs_at_best"]))
     return figures

@@ -1,7 +1,10 @@
 """Files of other codes: exact round trips, and nothing but an error from damaged or hostile ones."""
 
 import contextlib
+import json
 import pickle
+import subprocess
+import sys
 
 import msgpack
 import numpy as np
@@ -13,15 +16,17 @@ from safetensors.numpy import save_file
 
 import ssmprune as sp
 from flax_oracle import GOLDEN
-from ssmprune.tree_files import from_msgpack, load_tree, save_tree, to_msgpack
+from ssmprune.adapters.flax_s5 import FlaxS5
+from ssmprune.tree_files import from_msgpack, to_msgpack
 
 FILES = sorted(GOLDEN.glob("*.msgpack"))
 WHOLE = (GOLDEN / "s5_flax_checkpoint.msgpack").read_bytes()
+PLACES = st.integers(0, len(WHOLE) - 1)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_flax_file_is_written_back_byte_for_byte(path, tmp_path):
-    save_tree(load_tree(path), tmp_path / "again.msgpack")
+    sp.save_tree(sp.load_tree(path), tmp_path / "again.msgpack")
     assert (tmp_path / "again.msgpack").read_bytes() == path.read_bytes()
 
 
@@ -81,18 +86,20 @@ def test_damaged_trees_are_refused(content, reason, tmp_path):
     path = tmp_path / "model.msgpack"
     path.write_bytes(content)
     with pytest.raises(sp.InputError, match=reason) as refusal:
-        load_tree(path)
+        sp.load_tree(path)
     assert str(path) in str(refusal.value)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=4), st.integers(0, len(WHOLE)))
-def test_flipped_and_cut_bytes_give_a_tree_or_an_error(flips, end):
+@given(st.lists(st.tuples(PLACES, st.integers(0, 255)), max_size=4), st.sampled_from([0, -1, 5000]))
+def test_flipped_and_cut_bytes_give_a_model_or_an_error(flips, end):
     content = bytearray(WHOLE)
     for place, value in flips:
         content[place] = value
     with contextlib.suppress(sp.InputError):
-        assert isinstance(from_msgpack(bytes(content[: end or None])), dict)
+        tree = from_msgpack(bytes(content[: end or None]))
+        model = FlaxS5(True, False, "zoh").classifier(tree, activation="half_glu1", prenorm=True, pooling="mean")
+        assert model.config.depth == 3
 
 
 class Bomb:
@@ -105,7 +112,7 @@ def test_a_torch_file_runs_no_code(tmp_path, capsys):
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb()))
     for name in ("model.pt", "plain.pt"):
         with pytest.raises(sp.InputError, match="Not a torch checkpoint of plain tensors"):
-            load_tree(tmp_path / name)
+            sp.load_tree(tmp_path / name)
     assert capsys.readouterr().out == ""
 
 
@@ -120,27 +127,54 @@ def test_a_torch_file_runs_no_code(tmp_path, capsys):
 def test_other_damaged_files_are_refused(name, content, reason, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(sp.InputError, match=reason):
-        load_tree(tmp_path / name)
+        sp.load_tree(tmp_path / name)
 
 
 def test_a_checkpoint_that_is_no_state_dict_is_refused(tmp_path):
     torch.save(torch.zeros(2), tmp_path / "tensor.pt")
     with pytest.raises(sp.InputError, match="Expected a state dict, found Tensor"):
-        load_tree(tmp_path / "tensor.pt")
+        sp.load_tree(tmp_path / "tensor.pt")
     with pytest.raises(sp.InputError, match="Cannot read"):
-        load_tree(tmp_path / "absent.msgpack")
+        sp.load_tree(tmp_path / "absent.msgpack")
     with pytest.raises(sp.InputError, match="Cannot read"):
-        load_tree(tmp_path)
+        sp.load_tree(tmp_path)
 
 
 def test_state_dicts_may_come_in_safetensors(tmp_path):
-    state = load_tree(GOLDEN / "s4d_state_spaces.pt")
+    state = sp.load_tree(GOLDEN / "s4d_state_spaces.pt")
     save_file({name: tensor.numpy() for name, tensor in state.items()}, tmp_path / "model.safetensors")
-    ours, theirs = sp.read(load_tree(tmp_path / "model.safetensors")), sp.read(state)
+    ours, theirs = sp.read(sp.load_tree(tmp_path / "model.safetensors")), sp.read(state)
     assert {path: ours[path].fingerprint for path in theirs} == {path: s.fingerprint for path, s in theirs.items()}
 
 
 def test_what_has_no_place_in_a_tree_is_not_written(tmp_path):
     with pytest.raises(sp.InputError, match="found a set"):
-        save_tree({"params": {1, 2}}, tmp_path / "model.msgpack")
+        sp.save_tree({"params": {1, 2}}, tmp_path / "model.msgpack")
     assert list(tmp_path.iterdir()) == []
+
+
+CODE = """
+import sys
+sys.modules["torch"] = sys.modules["jax"] = sys.modules["flax"] = None  # importing them raises ImportError
+import ssmprune as sp
+from ssmprune.adapters.flax_s5 import FlaxS5
+family = FlaxS5(conj_sym=True, clip_eigs=False, discretization="zoh")
+tree = sp.load_tree(sys.argv[1])
+plan = sp.make_plan(sp.read(tree, adapter=family), 0.5)
+sp.save_tree(sp.mask(tree, plan, adapter=family), sys.argv[2])
+small = sp.shrink(tree, plan, adapter=family)["params"]["encoder"]
+print([len(small[f"layers_{i}"]["seq"]["B"]) for i in range(3)])
+try:
+    family.classifier(tree, activation="half_glu1", prenorm=True, pooling="mean")
+except sp.InputError as error:
+    print(error)
+"""
+
+
+def test_a_flax_checkpoint_is_pruned_with_numpy_alone(tmp_path):
+    command = [sys.executable, "-c", CODE, GOLDEN / "s5_flax_checkpoint.msgpack", tmp_path / "pruned.msgpack"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    sizes, error = result.stdout.splitlines()
+    assert sum(json.loads(sizes)) == 12
+    assert error.startswith("Models need PyTorch")
+    assert (tmp_path / "pruned.msgpack").stat().st_size == len(WHOLE)

@@ -13,7 +13,6 @@ from flax_oracle import GOLDEN, S5, build, family, golden, tree_of
 from ssmprune.adapters.annotated_s4d import AnnotatedS4D
 from ssmprune.adapters.flax_s5 import FlaxS5
 from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
-from ssmprune.tree_files import load_tree, save_tree
 from test_cli import ssmprune  # noqa: F401 (a fixture)
 
 CHECKPOINT = "s5_flax_checkpoint"
@@ -32,7 +31,7 @@ def close(ours, reference, tolerance=1e-4):
 
 @pytest.mark.parametrize("name", S5)
 def test_the_file_and_the_arrays_are_the_same_model(name):
-    arrays, tree = golden(name), load_tree(GOLDEN / name.replace("io.npz", "msgpack"))
+    arrays, tree = golden(name), sp.load_tree(GOLDEN / name.replace("io.npz", "msgpack"))
     from_file = build(arrays, tree=tree).state_dict()
     for key, tensor in build(arrays).state_dict().items():
         assert torch.equal(tensor, from_file[key])
@@ -40,7 +39,7 @@ def test_the_file_and_the_arrays_are_the_same_model(name):
 
 def test_a_train_state_is_imported():
     arrays = golden(f"{CHECKPOINT}.io.npz")
-    model = build(arrays, tree=load_tree(GOLDEN / "s5_flax_trainstate.msgpack"))
+    model = build(arrays, tree=sp.load_tree(GOLDEN / "s5_flax_trainstate.msgpack"))
     close(model(torch.from_numpy(arrays["x"])).log_softmax(-1), arrays["logits"])
 
 
@@ -65,6 +64,7 @@ def test_double_precision_is_kept():
         ({}, {"activation": "half_glu1"}, "activation must be full_glu for this tree; got 'half_glu1'"),
         ({}, {"pooling": "pool"}, "Config.pooling must be one of mean, last, none, not 'pool'"),
         ({"extra": np.ones(2)}, {}, "no place for: encoder.extra"),
+        ({"encoder": {"kernel": np.ones((3, 12), int), "bias": np.ones(12)}}, {}, "kernel holds int64; expected"),
         ({"encoder": {}}, {}, "no array encoder.encoder.kernel"),
         ({"layers_0": {}}, {}, r"no flax_s5 layer at encoder\.layers_0\.seq"),
         ({"encoder": {"kernel": np.ones((3, 11)), "bias": np.ones(11)}}, {}, "do not fit together"),
@@ -85,14 +85,14 @@ def test_trees_that_do_not_fit_are_refused(change, options, reason):
 @pytest.mark.parametrize("name", S5)
 def test_a_pruned_flax_tree_goes_through_its_file(name, tmp_path):
     arrays, adapter = golden(name), family(golden(name))
-    tree = load_tree(GOLDEN / name.replace("io.npz", "msgpack"))
+    tree = sp.load_tree(GOLDEN / name.replace("io.npz", "msgpack"))
     plan = sp.make_plan(sp.read(tree, adapter=adapter), 0.5)
     masked, small = sp.mask(tree, plan, adapter=adapter), sp.shrink(tree, plan, adapter=adapter)
     x = torch.from_numpy(arrays["x"])
     lengths = torch.from_numpy(arrays["lengths"]) if "lengths" in arrays else None
     for pruned in (masked, small):
-        save_tree(pruned, tmp_path / "pruned.msgpack")
-        back = load_tree(tmp_path / "pruned.msgpack")
+        sp.save_tree(pruned, tmp_path / "pruned.msgpack")
+        back = sp.load_tree(tmp_path / "pruned.msgpack")
         same(back, pruned)
         with torch.no_grad():
             ours = sp.shrink(build(arrays), plan_for_ours(plan))(x, lengths)
@@ -133,7 +133,7 @@ def shapes(tree):
 
 def test_annotated_s4d_classifier():
     arrays = golden("annotated_s4d.io.npz")
-    model = AnnotatedS4D().classifier(load_tree(GOLDEN / "annotated_s4d.msgpack"), classification=True, prenorm=True)
+    model = AnnotatedS4D().classifier(sp.load_tree(GOLDEN / "annotated_s4d.msgpack"), classification=True, prenorm=True)
     x = torch.from_numpy(arrays["x"])
     close(model(x).log_softmax(-1), arrays["out_conv"])
     with torch.no_grad():
@@ -142,7 +142,7 @@ def test_annotated_s4d_classifier():
 
 def test_annotated_s4d_generation():
     arrays = golden("annotated_s4d_generation.io.npz")
-    tree = load_tree(GOLDEN / "annotated_s4d_generation.msgpack")
+    tree = sp.load_tree(GOLDEN / "annotated_s4d_generation.msgpack")
     model = AnnotatedS4D().classifier(tree, classification=False, prenorm=True)
     x = torch.from_numpy(arrays["x"])
     shifted = F.pad(x[:, :-1], (0, 0, 1, 0))  # the next pixel is predicted from those before it
@@ -156,7 +156,7 @@ def test_annotated_s4d_generation():
     "wrap", [lambda s: s, lambda s: {"model": {f"module.{k}": v for k, v in s.items()}, "epoch": 3}]
 )
 def test_state_spaces_model(wrap):
-    arrays, state = golden("s4d_state_spaces.npz"), load_tree(GOLDEN / "s4d_state_spaces.pt")
+    arrays, state = golden("s4d_state_spaces.npz"), sp.load_tree(GOLDEN / "s4d_state_spaces.pt")
     model = StateSpacesS4D().classifier(wrap(state), prenorm=False)
     close(model(torch.from_numpy(arrays["x"])), arrays["logits"])
 
@@ -216,5 +216,5 @@ def test_import_asks_for_what_is_missing(ssmprune, tmp_path, arguments, named): 
 def test_an_adapter_without_answers_asks_for_them():
     with pytest.raises(sp.InputError, match="does not record conj_sym, clip_eigs, discretization"):
         FlaxS5().classifier(
-            load_tree(GOLDEN / f"{CHECKPOINT}.msgpack"), activation="gelu", prenorm=True, pooling="mean"
+            sp.load_tree(GOLDEN / f"{CHECKPOINT}.msgpack"), activation="gelu", prenorm=True, pooling="mean"
         )

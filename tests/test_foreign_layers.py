@@ -14,8 +14,6 @@ from families import s5_package
 from flax_oracle import GOLDEN, S5, family, golden, tree_of
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
-from ssmprune.surgery import convert
-from ssmprune.tree_files import load_tree
 
 PEER = torch.load(GOLDEN / "s5_pytorch.pt", weights_only=True)
 ENTRIES = [name for name in PEER if not name.startswith("_")]
@@ -41,7 +39,7 @@ def run(layer, u):
 @pytest.mark.parametrize("name", S5)
 def test_flax_s5_systems(name):
     arrays = golden(name)
-    systems = sp.read(load_tree(GOLDEN / name.replace("io.npz", "msgpack")), adapter=family(arrays))
+    systems = sp.read(sp.load_tree(GOLDEN / name.replace("io.npz", "msgpack")), adapter=family(arrays))
     assert list(systems) == [f"params.encoder.layers_{i}.seq" for i in range(3)]
     for i, system in enumerate(systems.values()):
         close(system.poles, arrays[f"layer{i}/Lambda_bar"], 1e-6)
@@ -51,8 +49,8 @@ def test_flax_s5_systems(name):
 
 @pytest.mark.parametrize("file", ["s5_flax_checkpoint.msgpack", "s5_flax_trainstate.msgpack"])
 def test_flax_s5_outputs(file):
-    arrays, tree = golden("s5_flax_checkpoint.io.npz"), load_tree(GOLDEN / file)
-    layers = convert(tree, adapter=family(arrays))
+    arrays, tree = golden("s5_flax_checkpoint.io.npz"), sp.load_tree(GOLDEN / file)
+    layers = sp.convert(tree, adapter=family(arrays))
     for i, (path, system) in enumerate(sp.read(tree, adapter=family(arrays)).items()):
         u, expected = arrays[f"layer{i}/norm_out"][0], arrays[f"layer{i}/ssm_out"][0]
         D = tree["params"]["encoder"][f"layers_{i}"]["seq"]["D"]
@@ -80,7 +78,7 @@ def test_arrays_that_do_not_belong_together_are_refused():
 
 
 def test_a_train_state_is_masked_but_not_shrunk():
-    arrays, tree = golden("s5_flax_checkpoint.io.npz"), load_tree(GOLDEN / "s5_flax_trainstate.msgpack")
+    arrays, tree = golden("s5_flax_checkpoint.io.npz"), sp.load_tree(GOLDEN / "s5_flax_trainstate.msgpack")
     plan = sp.make_plan(sp.read(tree, adapter=family(arrays)), 0.5)
     masked = sp.mask(tree, plan, adapter=family(arrays))
     assert masked["params"]["encoder"]["layers_0"]["seq"]["B"].shape == (8, 12, 2)
@@ -93,8 +91,8 @@ def test_a_train_state_is_masked_but_not_shrunk():
 
 @pytest.mark.parametrize("name", ["annotated_s4d", "annotated_s4d_generation"])
 def test_annotated_s4d_outputs(name):
-    arrays, tree = golden(f"{name}.io.npz"), load_tree(GOLDEN / f"{name}.msgpack")
-    layers = convert(tree)
+    arrays, tree = golden(f"{name}.io.npz"), sp.load_tree(GOLDEN / f"{name}.msgpack")
+    layers = sp.convert(tree)
     for i, (path, system) in enumerate(sp.read(tree).items()):
         u, expected = arrays["layer_u"], arrays[f"layer{i}/conv_out"]
         close(system.simulate(u) + tree["params"][f"layers_{i}"]["seq"]["D"] * u, expected)
@@ -108,7 +106,7 @@ def test_annotated_s4d_outputs(name):
 
 
 def test_state_spaces_s4d_kernels():
-    arrays, state = golden("s4d_state_spaces.npz"), load_tree(GOLDEN / "s4d_state_spaces.pt")
+    arrays, state = golden("s4d_state_spaces.npz"), sp.load_tree(GOLDEN / "s4d_state_spaces.pt")
     impulse = np.eye(1, 256).T * np.ones(32)
     for i, system in enumerate(sp.read(state).values()):
         close(system.simulate(impulse).T, arrays[f"layer{i}/kernel_L256"])
@@ -116,13 +114,13 @@ def test_state_spaces_s4d_kernels():
 
 
 def test_state_spaces_block():
-    arrays, state = golden("s4block_diag_uni.npz"), load_tree(GOLDEN / "s4block_diag_uni.pt")
+    arrays, state = golden("s4block_diag_uni.npz"), sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
     ((path, system),) = sp.read(state, adapter=BLOCK).items()
     assert path == "layer.kernel"
     close(system.simulate(np.eye(1, 64).T * np.ones(8)).T, arrays["K"][0])
     u = torch.from_numpy(arrays["u"]).mT
     with torch.no_grad():
-        y = convert(state, adapter=BLOCK)[path](u)
+        y = sp.convert(state, adapter=BLOCK)[path](u)
     y = F.glu(F.linear(F.gelu(y), state["output_linear.0.weight"], state["output_linear.0.bias"]))
     close(y.mT, arrays["y"])
 
@@ -141,7 +139,7 @@ class SSMKernelDiag(nn.Module):
 
 
 def test_a_module_records_its_own_options():
-    state = load_tree(GOLDEN / "s4block_diag_uni.pt")
+    state = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
     (dictionary,) = sp.read(state, adapter=BLOCK).values()
     (module,) = sp.read(nn.Sequential(SSMKernelDiag(state))).values()
     assert module.fingerprint == dictionary.fingerprint
@@ -150,7 +148,7 @@ def test_a_module_records_its_own_options():
 
 
 def test_a_grid_shrinks_where_every_channel_keeps_as_many():
-    state = load_tree(GOLDEN / "s4block_diag_uni.pt")
+    state = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
     model = nn.Sequential(SSMKernelDiag(state))
     systems = sp.read(model)
     uneven = sp.make_plan(systems, 0.5)
@@ -166,10 +164,10 @@ def test_a_grid_shrinks_where_every_channel_keeps_as_many():
 
 
 def test_uneven_grids_become_our_layers():
-    state = load_tree(GOLDEN / "s4d_state_spaces.pt")
+    state = sp.load_tree(GOLDEN / "s4d_state_spaces.pt")
     plan = sp.make_plan(sp.read(state), 0.7)
-    ours = convert(state, plan)
-    full = convert(sp.mask(state, plan))
+    ours = sp.convert(state, plan)
+    full = sp.convert(sp.mask(state, plan))
     u = torch.randn(2, 50, 32)
     for path, layer in ours.items():
         assert len(layer.pole_re) == plan.keep[path].sum()
@@ -192,7 +190,7 @@ def test_s5_pytorch_outputs(name):
             system = sp.read(entry["state_dict"], adapter=scaled)[path]
             u, D = entry["x"][0].numpy(), entry["state_dict"]["seq.D"].numpy()
             close(system.simulate(u) + D * u, entry[key][0])
-            close(run(convert(entry["state_dict"], adapter=scaled)[path], u), entry[key][0])
+            close(run(sp.convert(entry["state_dict"], adapter=scaled)[path], u), entry[key][0])
 
 
 def module_of(entry):
@@ -231,7 +229,7 @@ def s5_module(**options):
     return s5_package().S5(4, 4, **options)
 
 
-STATE = load_tree(GOLDEN / "s4block_diag_uni.pt")
+STATE = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +265,7 @@ def test_tied_kernels_are_masked_and_untied_when_converted():
     with pytest.raises(sp.InputError, match="Channels share A_real"):
         sp.shrink(tied, even, adapter=BLOCK)
     u = rng.normal(size=(20, 8)).astype(np.float32)
-    masked, ours = sp.mask(tied, plan, adapter=BLOCK), convert(tied, plan, adapter=BLOCK)["kernel"]
+    masked, ours = sp.mask(tied, plan, adapter=BLOCK), sp.convert(tied, plan, adapter=BLOCK)["kernel"]
     system = sp.read(masked, adapter=BLOCK)["kernel"]
     close(run(ours, u), system.simulate(u) + state["D"].numpy() * u)
 

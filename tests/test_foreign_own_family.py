@@ -1,6 +1,7 @@
 """A family of somebody else: passed as an object, found by an entry point, checked by the contract, documented."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,21 @@ DOCUMENT = (Path(__file__).parent.parent / "docs" / "extending.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 
-def test_the_document_runs_and_its_layer_is_short():
+def test_the_document_runs_and_its_layer_is_short(tmp_path, monkeypatch):
+    shutil.copy(Path(__file__).parent / "golden" / "s5_flax_checkpoint.msgpack", tmp_path / "checkpoint.msgpack")
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names = {}
     for block in BLOCKS:
         exec(block, names)
     assert len(BLOCKS[0].splitlines()) < 40
     assert names["small"][1].decay.shape == (10,)
-    assert names["plan"].kept == 10
-    assert "ssmprune.adapters" in DOCUMENT
+    assert names["ours"].config.states == (8, 8, 8)
+    assert (tmp_path / "pruned.msgpack").is_file()
+
+
+def test_the_document_names_every_family():
+    assert all(f"`{name}`" in DOCUMENT for name in adapters.found())
 
 
 class Leaky(nn.Module):
@@ -175,4 +182,4 @@ def test_a_broken_entry_point_is_named(installed):
 
 def test_a_family_that_does_not_convert_says_so(model):
     with pytest.raises(sp.InputError, match="family leaky, which does not say how to convert"):
-        sp.surgery.convert(model, adapter=LeakyAdapter())
+        sp.convert(model, adapter=LeakyAdapter())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reference import hinf_score
 from ssmprune import DiagonalSystem, InputError
-from ssmprune.norms import RTOL, h2, hinf, pair_h2, pair_hinf, state_h2, state_hinf
+from ssmprune.norms import ORDER, RTOL, _cuts, _whole, h2, hinf, pair_h2, pair_hinf, state_h2, state_hinf
 from strategies import systems
 
 ORACLE = np.load(Path(__file__).parent / "golden" / "hinf_oracle.npz")
@@ -95,17 +95,47 @@ def test_pair_hinf_is_the_norm_of_each_state_alone(system):
         assert sampled_hinf(alone(system, i)) <= norms[i] * CERTIFIED
 
 
-@pytest.mark.parametrize("directions", [1, 2])
-def test_a_wide_system_is_searched_right(directions):
-    rng = np.random.default_rng(directions)  # wide enough to go through the Gram matrix
+def wide_system(directions, backward_delay=0):
+    """Inputs and outputs enough for the search to go through the Gram matrix of the residues."""
+    rng = np.random.default_rng(directions)
     poles = (1 - 10 ** rng.uniform(-5, -1, 20)) * np.exp(1j * rng.uniform(0, np.pi, 20))
     B = (1 - np.abs(poles))[:, None] * rng.normal(size=(20, 16, 2)).view(complex)[..., 0]
     C = rng.normal(size=(directions, 16, 20, 2)).view(complex)[..., 0]
     C[:, :, 3] = 0
-    system = DiagonalSystem.from_discrete(poles, B, C, gain=2.0)
+    return DiagonalSystem.from_discrete(poles, B, C, gain=2.0, backward_delay=backward_delay)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_wide_system_is_searched_right(directions):
+    system = wide_system(directions)
     norm, theta = hinf(system)
     assert sampled_hinf(system) <= norm * CERTIFIED
     np.testing.assert_allclose(gains(system, [theta]), norm, rtol=1e-9)
+
+
+@pytest.mark.parametrize("system", [wide_system(1), wide_system(2), wide_system(2, 1)])
+def test_the_local_series_is_the_response(system):
+    bank = _whole(system)
+    theta, owner = np.linspace(0, np.pi, 30), np.zeros(30, int)
+    x = 0.05 * np.abs(np.expm1(system.log_poles - 1j * theta[:, None])).min(axis=1)  # well within every pole's reach
+    series = bank.frobenius @ bank.terms(theta, x, *bank.moebius(owner, theta, x), ORDER)  # (theta, rank, order)
+    for s in (-1.0, 0.3, 1.0):
+        expected = np.linalg.norm(system.response(theta + 2 * np.arctan(x * s)), axis=(1, 2))
+        np.testing.assert_allclose(np.linalg.norm(series @ s ** np.arange(ORDER), axis=1), expected, rtol=1e-6)
+
+
+@some
+@given(slowed(), st.integers(0, 2**32 - 1))
+def test_no_interval_is_settled_that_holds_a_larger_gain(system, seed):
+    rng = np.random.default_rng(seed)
+    system = replace(system, channel=None, channels=0)
+    middle = np.abs(rng.choice(system.log_poles.imag, 40) + 10 ** rng.uniform(-6, 0, 40)) % np.pi
+    edges = np.clip(np.stack([middle, middle + 10 ** rng.uniform(-6, 0.5, 40)], axis=1), 0, np.pi)
+    inside = np.linspace(edges[:, 0], edges[:, 1], 65)
+    largest = gains(system, inside.ravel()).reshape(inside.shape)
+    ends = np.stack([edges, largest[[0, -1]].T], axis=2)
+    cut = _cuts(_whole(system), np.zeros(40, int), ends, largest.max(axis=0) * (1 - 1e-9))
+    assert ((edges[:, 0] < cut) & (cut < edges[:, 1])).all()
 
 
 @pytest.mark.parametrize("width", [1, 12])

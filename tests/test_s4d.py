@@ -246,8 +246,8 @@ def test_modes_agree_in_single_precision():
 @pytest.mark.parametrize("discretization", ["zoh", "bilinear"])
 def test_gradients_of_both_modes(bidirectional, discretization):
     options = {"bidirectional": bidirectional, "discretization": discretization, "backward_delay": 1, "train_B": True}
-    layer = ragged_layer(3, 7, 3, **options)
-    u = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
+    layer = ragged_layer(3, 5, 2, **options)
+    u = torch.randn(1, 6, 2, dtype=torch.float64, requires_grad=True)
     for mode in (layer.forward, layer.recurrent):
         # gradcheck changes the parameters in place, so the layer sees them
         assert torch.autograd.gradcheck(lambda u, *_, mode=mode: mode(u), (u, *layer.parameters()), rtol=1e-5)
@@ -318,6 +318,12 @@ def test_any_number_of_states_can_be_built_for_a_checkpoint_to_fill(n):
     layer = S4DLayer(3, n)
     assert layer.channel.tolist() == sorted(layer.channel.tolist())
     assert layer(torch.randn(2, 5, 3)).shape == (2, 5, 3)
+    poles = [layer.pole_im[layer.channel == owner].tolist() for owner in range(3)]
+    longest = max(poles, key=len)
+    assert all(own == longest[: len(own)] for own in poles)
+    assert len(longest) == -(-n // 3)
+    with torch.device("meta"):
+        assert S4DLayer(3, n).channel.shape == (n,)
 
 
 def test_names_and_shapes_of_what_is_stored():

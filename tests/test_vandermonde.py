@@ -34,7 +34,7 @@ sizes = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(**sizes, length=st.integers(1, 300), table=st.sampled_from([1, 64, 1 << 16]))
 def test_equals_the_naive_twin_however_the_states_are_shared_out_and_cut(seed, n, channels, directions, length, table):
     system = random_systems(seed, n, channels, directions)

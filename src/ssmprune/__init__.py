@@ -27,8 +27,9 @@ from .methods import (
     Method,
 )
 from .plan import Plan, make_plan
-from .surgery import mask, prune, read, shrink
+from .surgery import convert, mask, prune, read, shrink
 from .system import DiagonalSystem
+from .tree_files import load_tree, save_tree
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,15 +45,18 @@ __all__ = [
     "Method",
     "Plan",
     "bilinear",
+    "convert",
     "layer_adaptive",
     "layer_share",
     "load",
+    "load_tree",
     "make_plan",
     "mask",
     "pooled",
     "prune",
     "read",
     "save",
+    "save_tree",
     "shrink",
     "uniform",
     "zoh",

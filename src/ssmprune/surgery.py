@@ -68,5 +68,5 @@ def _operate(model: Model, plan: Plan, adapter: Adapter | None, cut: Callable[[A
     plan.check(read(model, unstable="keep", adapter=adapter))
     patient = copy.deepcopy(model)
     for path, (family, layer) in layers_of(patient, adapter).items():
-        cut(family, layer, plan.keep[path])
+        cut(family, layer, plan.keep[path].copy())  # writable, as torch wants what it indexes with
     return patient

@@ -23,7 +23,7 @@ class AnnotatedS4D(Grid):
     marks = frozenset({"A_re", "A_im", "C", "D", "log_step"})
     grid_axes: ClassVar = {"A_re": (1, 0), "A_im": (1, 0), "B_re": (1, 0), "B_im": (1, 0), "C": (1, 0)}
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """Zero-order hold, clipped poles, no conjugate symmetry: this code has no other way."""
         states, channels = layer["A_re"].shape
         return Stored(

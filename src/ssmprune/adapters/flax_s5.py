@@ -35,7 +35,7 @@ class FlaxS5(Mimo):
     asked = ("conj_sym", "clip_eigs", "discretization")
     state_axis: ClassVar = {"Lambda_re": 0, "Lambda_im": 0, "B": 0, "C": 1, "C1": 1, "C2": 1, "log_step": 0}
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """Both directions of C may lie in two arrays, or behind each other in one."""
         self.ask()
         return Stored(
@@ -64,26 +64,17 @@ class FlaxS5(Mimo):
     ) -> Classifier:
         """Return our classifier with the outputs of a `BatchClassificationModel` or `BatchRetrievalModel`."""
         params = tree.get("params", tree)
-        arrays = whole_models.Arrays(params)
-        statistics = whole_models.Arrays(tree.get("batch_stats", {}))
-        weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
+        arrays, statistics = whole_models.Arrays(params), whole_models.Arrays(tree.get("batch_stats", {}))
+        retrieval, batch_norm = "decoder.layer1.kernel" in arrays, "encoder.layers_0.norm.mean" in statistics
         stored = whole_models.numbered(self, params, "encoder.layers_{}.seq", arrays)
+        weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
         for i in range(len(stored)):
             ours, theirs = f"layers.{i}", f"encoder.layers_{i}"
-            outputs = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
-            if outputs != OUTPUTS.get(activation):
-                possible = [name for name, needed in OUTPUTS.items() if needed == outputs]
-                raise InputError(f"activation must be {' or '.join(possible)} for this tree; got {activation!r}.")
-            if "out2" in outputs:
-                weights |= arrays.dense(f"{ours}.gate", f"{theirs}.out2")
-            if "out1" in outputs:
-                weights |= arrays.dense(f"{ours}.value", f"{theirs}.out1")
+            weights |= _outputs(arrays, ours, theirs, activation)
             weights |= arrays.norm(f"{ours}.norm", f"{theirs}.norm")
-            if f"{theirs}.norm.mean" in statistics:
+            if batch_norm:
                 weights[f"{ours}.norm.running_mean"] = statistics.take(f"{theirs}.norm.mean")
                 weights[f"{ours}.norm.running_var"] = statistics.take(f"{theirs}.norm.var")
-        batch_norm = "layers.0.norm.running_mean" in weights
-        retrieval = "decoder.layer1.kernel" in arrays
         if retrieval:
             weights |= arrays.dense("hidden", "decoder.layer1")
         weights |= arrays.dense("decoder", "decoder.layer2" if retrieval else "decoder")
@@ -103,6 +94,16 @@ class FlaxS5(Mimo):
             exact_gelu=False,
             dropout=dropout,
         )
+
+
+def _outputs(arrays: whole_models.Arrays, ours: str, theirs: str, activation: str) -> whole_models.Weights:
+    """Return the dense layers behind a state space layer; which there are must agree with the activation."""
+    there = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
+    if there != OUTPUTS.get(activation):
+        possible = [name for name, needed in OUTPUTS.items() if needed == there]
+        raise InputError(f"activation must be {' or '.join(possible)} for this tree; got {activation!r}.")
+    weights = arrays.dense(f"{ours}.gate", f"{theirs}.out2") if "out2" in there else {}
+    return weights | (arrays.dense(f"{ours}.value", f"{theirs}.out1") if "out1" in there else {})
 
 
 def _readout(layer: Node) -> Complex:

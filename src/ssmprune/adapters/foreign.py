@@ -31,6 +31,15 @@ class Foreign:
 
     def stored(self, layer: Node) -> Stored:
         """Return the layer's parameters in the words of our own layers."""
+        try:
+            return self._stored(layer)
+        except InputError:
+            raise
+        except (ValueError, IndexError, KeyError) as error:
+            shapes = ", ".join(f"{name} {layer[name].shape}" for name in layer.keys)
+            raise InputError(f"The arrays of a {self.name} layer do not belong together: {shapes}.") from error
+
+    def _stored(self, layer: Node) -> Stored:
         raise NotImplementedError
 
     def mask(self, layer: Node, keep: Mask) -> None:

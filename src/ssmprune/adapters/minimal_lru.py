@@ -20,7 +20,7 @@ class MinimalLRU(Mimo):
     state_axis: ClassVar = {"nu_log": 0, "theta_log": 0, "gamma_log": 0, "B_re": 0, "B_im": 0, "C_re": 1, "C_im": 1}
     input_arrays = ("B_re", "B_im")
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """The same recurrence as sampled every 1 by a zero-order hold, whose factor is taken out of B."""
         nu, theta = layer["nu_log"], np.exp(layer["theta_log"])
         poles = joined(-np.exp(nu), theta)

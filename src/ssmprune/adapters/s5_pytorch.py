@@ -27,7 +27,7 @@ class S5Pytorch(Mimo):
     asked = ("discretization",)
     state_axis: ClassVar = {"Lambda": 0, "B": 0, "C": 1, "log_step": 0}
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """Refuse what is not linear in the input and time-invariant."""
         module = layer.module
         if module is None:

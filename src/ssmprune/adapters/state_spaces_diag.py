@@ -45,7 +45,7 @@ class StateSpacesDiag(Grid):
     asked = ("disc", "real_transform", "bidirectional")
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """Give every channel poles and B of its own, all with one step."""
         options = self._options(layer)
         options._refuse(layer)

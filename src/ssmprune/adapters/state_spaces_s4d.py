@@ -23,7 +23,7 @@ class StateSpacesS4D(Grid):
     marks = frozenset({"log_dt", "log_A_real", "A_imag", "C"})
     grid_axes: ClassVar = {"log_A_real": (0, 1), "A_imag": (0, 1), "C": (0, 1)}
 
-    def stored(self, layer: Node) -> Stored:
+    def _stored(self, layer: Node) -> Stored:
         """Zero-order hold of one half of conjugate pairs: this code has no other way."""
         channels, states = layer["A_imag"].shape
         return Stored(
@@ -42,16 +42,18 @@ class StateSpacesS4D(Grid):
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
         state = whole_models.below(tree, "s4_layers.0.kernel.C")
         arrays = whole_models.Arrays(state)
-        weights = {f"{part}.{name}": arrays.take(f"{part}.{name}") for part in ENDS for name in ("weight", "bias")}
         stored = whole_models.numbered(self, state, "s4_layers.{}.kernel", arrays)
-        for i, layer in enumerate(stored):
-            arrays.take(f"s4_layers.{i}.D")
-            for name in ("weight", "bias"):
-                both = arrays.take(f"s4_layers.{i}.output_linear.0.{name}")  # values, then gates
-                weights[f"layers.{i}.value.{name}"], weights[f"layers.{i}.gate.{name}"] = (
-                    half.reshape(half.shape[:2]) for half in (both[: len(layer.D)], both[len(layer.D) :])
-                )
+        weights: whole_models.Weights = {}
+        for name in ("weight", "bias"):
+            weights |= {f"{end}.{name}": arrays.take(f"{end}.{name}") for end in ("encoder", "decoder")}
+            for i in range(len(stored)):
                 weights[f"layers.{i}.norm.{name}"] = arrays.take(f"norms.{i}.{name}")
+                both = arrays.take(f"s4_layers.{i}.output_linear.0.{name}")  # of a convolution over single steps
+                value, gate = both[: len(both) // 2], both[len(both) // 2 :]
+                weights[f"layers.{i}.value.{name}"] = value.reshape(value.shape[:2])
+                weights[f"layers.{i}.gate.{name}"] = gate.reshape(gate.shape[:2])
+        for i in range(len(stored)):
+            arrays.take(f"s4_layers.{i}.D")  # read with the kernel
         arrays.finish()
         return whole_models.build(
             stored,
@@ -65,5 +67,4 @@ class StateSpacesS4D(Grid):
         )
 
 
-ENDS = ("encoder", "decoder")
 ADAPTER = StateSpacesS4D()

@@ -43,7 +43,10 @@ class Arrays:
         if path not in self._left:
             raise InputError(f"The model has no array {path}; it is of another family or laid out in another way.")
         value = self._left.pop(path)
-        return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if array.dtype.kind != "f":
+            raise InputError(f"{path} holds {array.dtype}; expected floating-point numbers.")
+        return array
 
     def dense(self, ours: str, theirs: str) -> Weights:
         """Return a Flax Dense, whose kernel is (in, out), in torch's names."""
@@ -51,7 +54,10 @@ class Arrays:
 
     def embedding(self, theirs: str) -> Weights:
         """Return a Flax Dense that reads one-hot tokens as our encoder, a table with a row per token."""
-        return {"encoder.weight": self.take(f"{theirs}.kernel") + self.take(f"{theirs}.bias")}
+        kernel, bias = self.take(f"{theirs}.kernel"), self.take(f"{theirs}.bias")
+        if kernel.shape[1:] != bias.shape:
+            raise InputError(f"The kernel {kernel.shape} and the bias {bias.shape} of {theirs} do not fit together.")
+        return {"encoder.weight": kernel + bias}
 
     def norm(self, ours: str, theirs: str) -> Weights:
         """Return the scale and shift of a Flax norm in torch's names."""
@@ -102,8 +108,10 @@ def build(stored: list[Stored], weights: Weights, **architecture: Any) -> Classi
 
     from ..models.classifier import Classifier, Config
 
-    outputs, _ = weights["decoder.weight"].shape
-    encoder = weights["encoder.weight"]
+    encoder, decoder = weights["encoder.weight"], weights["decoder.weight"]
+    if encoder.ndim != 2 or decoder.ndim != 2:
+        raise InputError(f"Encoder and decoder must be matrices; their shapes are {encoder.shape}, {decoder.shape}.")
+    outputs = len(decoder)
     inputs, width = encoder.shape if architecture.get("tokens") else encoder.shape[::-1]
     states = tuple(layer.n for layer in stored)
     config = Config(

@@ -60,13 +60,13 @@ def found() -> dict[str, Size]:
 
 
 def subject(name: str, batch: int | None = None, length: int | None = None) -> Subject:
-    """The checkpoint at the path `name`, or an untrained model of the size called `name`.
+    """The checkpoint at the path `name`, or an untrained model of the size called `name`, in float32.
 
     Unless told otherwise, sequences are as long as the task's (1,024 steps for a checkpoint) and the batch is the
     recipe's, cut to about 40,000 steps.
     """
     if Path(name).is_file():
-        model, weights = checkpoint.load(name), "trained"
+        model, weights = checkpoint.load(name).float(), "trained"
         usual = Size(model.config, AT_ONCE, UNKNOWN_LENGTH)
     elif name in found():
         usual = found()[name]

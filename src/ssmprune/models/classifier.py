@@ -63,9 +63,8 @@ class Classifier(nn.Module):
     def at_rate(self, factor: float) -> Classifier:
         """A copy for sequences sampled `factor` times more coarsely than in training: each step is as much longer."""
         other = copy.deepcopy(self)
-        other._config = replace(self._config, step_rescale=self._config.step_rescale * factor)
-        for layer in other.layers:
-            cast(Block, layer).ssm.step_rescale = other._config.step_rescale
+        for block in other.blocks:
+            block.ssm.step_rescale *= factor
         return other
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -50,8 +50,7 @@ class S4DLayer(nn.Module):
         self.bidirectional, self.conj_sym = bidirectional, conj_sym
         self.discretization, self.pole_form = discretization, pole_form
         self.step_rescale, self.backward_delay = step_rescale, backward_delay
-        channel = torch.arange(n) * width // max(n, 1)
-        poles = legs_poles(channel, conj_sym)
+        poles, channel = legs_poles(n, width, conj_sym)
         self.pole_re = nn.Parameter((-poles.real).log() if pole_form == "exp" else poles.real.clone())
         self.pole_im = nn.Parameter(poles.imag.clone())
         ones = torch.view_as_real(torch.ones(n, dtype=torch.complex64))
@@ -142,15 +141,17 @@ class S4DLayer(nn.Module):
         return self.channel.expand(*like.shape[:-1], -1)
 
 
-def legs_poles(channel: Tensor, conj_sym: bool) -> Tensor:
-    """S4D-LegS poles (n,) complex64 for states with these owners: the poles of HiPPO-N once in every channel.
+def legs_poles(n: int, width: int, conj_sym: bool) -> tuple[Tensor, Tensor]:
+    """n states shared out evenly to the channels: S4D-LegS poles (n,) complex64 and owners (n,), ascending.
 
-    They lie on Re = -1/2; with `conj_sym` the half with Im > 0, slowest first.
+    Every channel gets the poles of HiPPO-N, on Re = -1/2; with `conj_sym` the half with Im > 0, slowest first.
     """
-    rank = torch.arange(len(channel)) - torch.searchsorted(channel, channel)  # within the channel
-    states = int(rank.max()) + 1 if len(rank) else 0
-    poles, _ = hippo_n(2 * states if conj_sym else states)
-    return poles[:states].flip(0)[rank].to(torch.complex64)
+    state = torch.arange(n)
+    channel = state * width // max(n, 1)
+    rank = state - (channel * n + width - 1) // width  # within the channel
+    most = -(-n // width)
+    poles, _ = hippo_n(2 * most if conj_sym else most)
+    return poles[:most].flip(0)[rank].to(torch.complex64), channel
 
 
 def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
