@@ -3,12 +3,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test check bench format clean
 
 help:
 	@echo "make demo    prune a model and print what it did"
 	@echo "make test    lint, types, tests, doctests, examples"
 	@echo "make check   lint and types alone"
+	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make format  let ruff mend what it can"
 
 $(READY): pyproject.toml constraints.txt
@@ -27,6 +28,9 @@ check: $(READY)
 
 test: check
 	$(PY) -m pytest
+
+bench: $(READY)
+	$(PY) benchmarks/run.py
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "checkpoint": FLOOR | {"models"},
     "tree_files": FLOOR | {"checkpoint"},
     "models": FLOOR | {"models"},
+    "export": FLOOR | {"models"},
     "tasks": FLOOR | {"tasks"},
     "experiments": PRUNING | {"models", "tasks", "experiments"},
 }

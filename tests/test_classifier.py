@@ -156,7 +156,7 @@ def test_slices_of_the_batch_change_nothing(options, bidirectional, monkeypatch)
     model = small(bidirectional=bidirectional, **options).eval()
     x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
     whole, padded = model(x), model(x, lengths)
-    monkeypatch.setattr(cache, "STEPS_AT_ONCE", 70)  # two sequences at a time
+    monkeypatch.setattr(cache, "NUMBERS_AT_ONCE", 70 * 8)  # two sequences at a time
     close(model(x), whole)
     close(model(x, lengths), padded)
     with torch.enable_grad():

@@ -96,7 +96,7 @@ def test_a_pole_at_zero_forgets_everything():
 @pytest.mark.parametrize("with_state", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_system_gradients(length, with_state, directions, monkeypatch):
-    monkeypatch.setattr(cache, "STEPS_AT_ONCE", 2 * length)  # two sequences, then one
+    monkeypatch.setattr(cache, "NUMBERS_AT_ONCE", 2 * length * 3)  # two sequences, then one
     torch.manual_seed(0)
     assert gradcheck(respond, arguments(3, length, directions, with_state))
 
@@ -115,7 +115,7 @@ def test_system_is_its_loop_forwards_and_backwards(batch, length, directions, wi
     leaves = arguments(batch, length, directions, with_state)
     used = [leaf for leaf in leaves if leaf is not None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "STEPS_AT_ONCE", at_once)
+        patch.setattr(cache, "NUMBERS_AT_ONCE", 3 * at_once)
         fast = respond(*leaves)
         weights = [torch.randn_like(output) for output in fast]
         fast_gradients = torch.autograd.grad(fast, used, weights)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import io
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,22 +41,24 @@ def export(model: Classifier, path: Path, *, format: str = "onnx", mode: str = "
         raise InputError(f"The mode must be one of {', '.join(MODES)}; got {mode!r}.")
     if mode == "stream" and model.config.bidirectional:
         raise InputError("A bidirectional model needs the whole sequence; export it with mode 'sequence'.")
-    write_atomically(path, FORMATS[format](real(model, mode), *_example(model, mode)))
+    graph = Sequence if mode == "sequence" else Stream
+    write_atomically(path, FORMATS[format](graph(real(model), model.config.pooling), *_example(model, mode)))
 
 
-def real(model: Classifier, mode: str) -> nn.Module:
-    """Return a module that computes what the model does, in real arithmetic alone."""
+def real(model: Classifier) -> Classifier:
+    """Return a copy whose layers compute the same in real arithmetic alone."""
     twin = copy.deepcopy(model).eval().requires_grad_(False)
-    for block in twin.blocks:
-        block.ssm = RealS5(block.ssm) if isinstance(block.ssm, S5Layer) else RealS4D(block.ssm)  # type: ignore[assignment]
-    return (Sequence if mode == "sequence" else Stream)(twin, model.config.pooling)
+    blocks: list[Any] = list(twin.blocks)
+    for block in blocks:
+        block.ssm = RealS5(block.ssm) if isinstance(block.ssm, S5Layer) else RealS4D(block.ssm)
+    return twin
 
 
 def blank_state(model: Classifier, batch: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return steps, total and the states of all layers before the first step of a stream graph."""
-    twin = real(model, "stream")
+    layers = [cast(RealS5, block.ssm) for block in real(model).blocks]
     total = model.decoder.weight.new_zeros(batch, model.config.width)
-    return torch.zeros((), dtype=torch.int64), total, [block.ssm.blank(batch) for block in twin.model.layers]
+    return torch.zeros((), dtype=torch.int64), total, [layer.blank(batch) for layer in layers]
 
 
 class RealS5(nn.Module):
@@ -191,7 +195,11 @@ def _example(model: Classifier, mode: str) -> tuple[tuple[Any, ...], tuple[Any, 
     """Example arguments, and which of their axes are free."""
     config, batch = model.config, {0: torch.export.Dim.DYNAMIC}
     shape = (2, 3) if mode == "sequence" else (2,)
-    x = torch.zeros(shape, dtype=torch.int64) if config.tokens else model.decoder.weight.new_zeros(*shape, config.inputs)
+    x = (
+        torch.zeros(shape, dtype=torch.int64)
+        if config.tokens
+        else model.decoder.weight.new_zeros(*shape, config.inputs)
+    )
     if mode == "sequence":
         return (x,), ({**batch, 1: torch.export.Dim.DYNAMIC},)
     steps, total, states = blank_state(model, 2)
@@ -207,8 +215,7 @@ def _to_onnx(module: nn.Module, example: tuple[Any, ...], free: tuple[Any, ...])
     states = [f"state_{i}" for i in range(count)]
     inputs = ["x", "steps", "total", *states] if count else ["x"]
     outputs = ["logits", "next_steps", "next_total", *(f"next_{name}" for name in states)] if count else ["logits"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+    with _quiet():
         program = torch.onnx.export(
             module, example, dynamo=True, dynamic_shapes=free, input_names=inputs, output_names=outputs, verbose=False
         )
@@ -216,9 +223,24 @@ def _to_onnx(module: nn.Module, example: tuple[Any, ...], free: tuple[Any, ...])
     return bytes(program.model_proto.SerializeToString())
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from telling of its own deprecations and of packages it does without."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _to_torch_export(module: nn.Module, example: tuple[Any, ...], free: tuple[Any, ...]) -> bytes:
     content = io.BytesIO()
-    torch.export.save(torch.export.export(module, example, dynamic_shapes=free), content)
+    with _quiet():
+        torch.export.save(torch.export.export(module, example, dynamic_shapes=free), content)
     return content.getvalue()
 
 

@@ -37,7 +37,7 @@ class Block(nn.Module):
         """The block's output for whole sequences."""
         y = self.ssm(self._before(x))
         # The gate passes over memory many times: a few sequences at a time stay in the cache meanwhile.
-        size = sequences_at_once(x.shape[1])
+        size = sequences_at_once(*x.shape[1:])
         parts = [self._gated(*rows) for rows in zip(torch.split(x, size), torch.split(y, size), strict=True)]
         return self._after(parts[0] if len(parts) == 1 else torch.cat(parts))
 
@@ -65,7 +65,8 @@ class Block(nn.Module):
         if self.gate is None:
             return x + g
         value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]
-        return torch.addcmul(x, self._drop(value), self.gate(g).sigmoid_())
+        gate = self.gate(g).sigmoid_()
+        return torch.addcmul(x, self._drop(value), gate, out=None if torch.is_grad_enabled() else gate)
 
     def _drop(self, x: Tensor) -> Tensor:
         """Dropout of whole features: one decision per sequence and feature, kept over time as in S5."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-STEPS_AT_ONCE = 8192  # of all sequences together; 100 to 300 numbers a step fill some megabytes
+NUMBERS_AT_ONCE = 1 << 20  # in an activation: 4 MB in single precision
 
 
-def sequences_at_once(length: int) -> int:
-    """How many sequences of this length go together."""
-    return max(1, STEPS_AT_ONCE // length)
+def sequences_at_once(length: int, width: int) -> int:
+    """How many sequences (length, width) go together."""
+    return max(1, NUMBERS_AT_ONCE // (length * width))
 
 
-def groups(batch: int, length: int) -> Iterator[slice]:
-    """The rows of a batch that go together.
+def groups(batch: int, length: int, width: int) -> Iterator[slice]:
+    """The rows of a batch (batch, length, width) that go together.
 
-    >>> list(groups(5, 4000))
+    >>> list(groups(5, 4000, 128))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    size = sequences_at_once(length)
+    size = sequences_at_once(length, width)
     return (slice(start, min(start + size, batch)) for start in range(0, batch, size))

@@ -73,7 +73,8 @@ class Classifier(nn.Module):
         if torch.is_grad_enabled() or self.training:
             return self._head(self._features(x, lengths))
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
-        parts = [self._features(x[rows], None if lengths is None else lengths[rows]) for rows in groups(*x.shape[:2])]
+        rows = groups(len(x), x.shape[1], self._config.width)
+        parts = [self._features(x[row], None if lengths is None else lengths[row]) for row in rows]
         return self._head(torch.cat(parts))
 
     def initial_state(self, batch: int) -> StreamState:

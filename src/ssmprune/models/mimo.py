@@ -39,9 +39,9 @@ def _run(
     """Outputs, last forward states, and the states (directions, batch, length, 2n), or scratch if not to be kept."""
     batch, length, width = u.shape
     y, last = torch.empty_like(u), poles.new_empty(batch, len(poles))
-    room = batch if keep else next(groups(batch, length)).stop
+    room = batch if keep else next(groups(*u.shape)).stop
     states = u.new_empty(len(C), room, length, B.shape[1])
-    for rows in groups(batch, length):
+    for rows in groups(*u.shape):
         x = states[:, rows] if keep else states[:, : rows.stop - rows.start]
         torch.mm(u[rows].view(-1, width), B, out=x[0].view(-1, B.shape[1]))
         x[1:].copy_(x[:1])
@@ -80,7 +80,7 @@ class _Respond(torch.autograd.Function):
         du, dB, dC = torch.empty_like(u), torch.zeros_like(B), torch.zeros_like(C)
         dpoles, dD = torch.zeros_like(poles), torch.zeros_like(D)
         first = poles.new_empty(dlast.shape)  # the adjoint of the first forward states
-        for rows in groups(*u.shape[:2]):
+        for rows in groups(*u.shape):
             u_rows, dy_rows = u[rows].flatten(0, 1), dy[rows].flatten(0, 1)
             h = u.new_empty(states[:, rows].shape)
             for direction, (x_d, h_d) in enumerate(zip(states[:, rows], h, strict=True)):

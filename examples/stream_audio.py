@@ -1,0 +1,36 @@
+"""Stream audio, sample by sample, through an exported and pruned model; running it needs onnxruntime alone."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+
+import ssmprune as sp
+from ssmprune.export import blank_state, export
+from ssmprune.models.classifier import Classifier, Config
+
+torch.manual_seed(0)
+listener = Classifier(Config("s5", inputs=1, outputs=12, width=32, states=(32, 32))).eval()  # yours would be trained
+small = sp.prune(listener, ratio=0.7)
+
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "listener.onnx"
+    export(small, path, mode="stream")
+    session = onnxruntime.InferenceSession(path)
+
+steps, total, states = blank_state(small, batch=1)
+carried = [tensor.numpy() for tensor in (steps, total, *states)]
+names = [entry.name for entry in session.get_inputs()][1:]
+
+audio = np.sin(2 * np.pi * 440 * np.arange(400) / 8000).astype(np.float32)
+for sample in audio:
+    logits, *carried = session.run(None, {"x": [[sample]], **dict(zip(names, carried, strict=True))})
+
+with torch.no_grad():
+    whole = small(torch.from_numpy(audio)[None, :, None]).numpy()
+print(
+    f"after {len(audio)} samples the word is {logits.argmax()}; the stream is off by {np.abs(logits - whole).max():.1e}"
+)
+assert np.allclose(logits, whole, atol=1e-4)
