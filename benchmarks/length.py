@@ -20,7 +20,7 @@ def measure() -> list[Figure]:
     passes = {str(length): speed.evaluation(model, sizes.inputs(config, 1, length)) for length in LENGTHS}
     times = interleaved(passes, ROUNDS)
     figures = [
-        of(f"per step at length {length:,}", times[str(length)].scaled(1e6 / length), "µs", beside={"length": length})
+        of(f"per step at length {length:,}", times[str(length)], "µs", 1e6 / length, beside={"length": length})
         for length in LENGTHS
     ]
     per_step = [figure.value for figure in figures]

@@ -29,6 +29,7 @@ def shrunk_speed(axes: Axes, rows: list[Figure]) -> None:
     for place, (label, (values, colour)) in enumerate(series.items()):
         axes.bar([x + 0.27 * (place - 1) for x in range(len(rows))], values, 0.25, label=label, color=colour)
     axes.set_xticks(range(len(rows)), names)
+    axes.set_xlabel("task, share of states pruned")
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_title("Evaluation of shrunk S5, times as fast as full")
     axes.set_ylim(0, 2.3)

@@ -13,8 +13,10 @@ import pkgutil
 import platform
 import subprocess
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timezone
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 
@@ -29,18 +31,25 @@ FOLDER = Path(__file__).parent
 
 
 def main() -> None:
-    prepare()
     about = machine()
     results: dict[str, list[Figure]] = {}
     start = time.monotonic()
     for name, module in questions().items():
-        results[name] = module.measure()
+        # A process of its own each, so that no question inherits another's threads or memory.
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            results[name] = process.submit(answer, name).result()
         print(f"{module.__doc__}\n{markdown(results[name])}\n", flush=True)
     about["minutes"] = round((time.monotonic() - start) / 60, 1)
     rows = {name: [asdict(row) | {"met": row.met} for row in figures] for name, figures in results.items()}
     write("results.json", json.dumps({"machine": about, "results": rows}, indent=2) + "\n")
     write("results.md", page(about, results))
     plot.draw(results, str(FOLDER / "speed.png"))
+
+
+def answer(name: str) -> list[Figure]:
+    prepare()
+    figures: list[Figure] = importlib.import_module(name).measure()
+    return figures
 
 
 def questions() -> dict[str, ModuleType]:
@@ -57,7 +66,7 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load_before": round(os.getloadavg()[0], 1),
-        "system": platform.platform(terse=True),
+        "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

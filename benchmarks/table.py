@@ -50,16 +50,16 @@ class Figure:
         }
 
 
-def of(what: str, measured: Samples | dict[str, Any], unit: str = "x", **rest: Any) -> Figure:
-    """The figure of samples, or of what their `to_dict` gave."""
+def of(what: str, measured: Samples | dict[str, Any], unit: str = "x", scale: float = 1.0, **rest: Any) -> Figure:
+    """The figure of samples, or of what their `to_dict` gave, in another unit."""
     data = measured.to_dict() if isinstance(measured, Samples) else measured
     low, high = data["quartiles"]
-    return Figure(what, data["median"], unit, (low, high), **rest)
+    return Figure(what, scale * data["median"], unit, (scale * low, scale * high), **rest)
 
 
-def milliseconds(what: str, measured: Samples | dict[str, Any], **rest: Any) -> Figure:
-    data = measured.to_dict() if isinstance(measured, Samples) else measured
-    return of(what, Samples((data["quartiles"][0], data["median"], data["quartiles"][1])).scaled(1e3), "ms", **rest)
+def milliseconds(what: str, seconds: Samples | dict[str, Any]) -> Figure:
+    """A time as people read it."""
+    return of(what, seconds, "ms", 1e3)
 
 
 def number(value: float) -> str:

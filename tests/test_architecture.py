@@ -9,8 +9,9 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 FLOOR = {"errors", "files", "arrays"}
-CORE = FLOOR | {"discretization", "system", "norms", "criteria", "allocation", "methods", "plan"}
-PRUNING = CORE | {"adapters", "surgery", "checkpoint"}
+CORE = FLOOR | {"discretization", "system", "norms", "criteria", "allocation", "methods", "limits", "plan"}
+SURGEON = {"features", "elimination", "calibration", "surgeon", "sequence", "certificates"}
+PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint"}
 MAY_IMPORT = {
     "arrays": set(),
     "errors": set(),
@@ -21,9 +22,18 @@ MAY_IMPORT = {
     "criteria": FLOOR | {"system", "norms", "criteria"},
     "allocation": FLOOR,
     "methods": FLOOR | {"criteria", "allocation"},
+    "limits": FLOOR | {"system", "allocation"},
     "plan": CORE,
+    "features": FLOOR | {"system"},
+    "elimination": FLOOR,
+    "calibration": FLOOR | {"system", "features", "adapters", "checkpoint", "sampling"},
+    "leaps": FLOOR | {"system", "features"},
+    "sampling": FLOOR | {"system", "features", "calibration", "leaps"},
+    "surgeon": CORE | {"features", "elimination", "calibration"},
+    "sequence": CORE | {"features", "adapters", "checkpoint", "sampling", "surgeon"},
+    "certificates": CORE | {"features", "calibration"},
     "adapters": CORE | {"adapters", "models", "checkpoint"},
-    "surgery": CORE | {"adapters", "checkpoint"},
+    "surgery": CORE | SURGEON | {"adapters", "checkpoint"},
     "testing": PRUNING,
     "checkpoint": FLOOR | {"models"},
     "tree_files": FLOOR | {"checkpoint"},
@@ -32,7 +42,7 @@ MAY_IMPORT = {
     "tasks": FLOOR | {"tasks"},
     "experiments": PRUNING | {"models", "tasks", "experiments"},
 }
-NUMPY_ONLY = CORE | {"adapters", "surgery", "testing", "checkpoint", "tree_files", "cli", "__init__", "tasks"}
+NUMPY_ONLY = CORE | SURGEON | {"adapters", "surgery", "testing", "checkpoint", "tree_files", "cli", "__init__", "tasks"}
 
 
 def imports(path, top_level_only=False):

@@ -2,7 +2,8 @@
 
 import ssmprune as sp
 
-small = sp.prune(model, ratio=0.5)             # LAST, the two-line door
+small = sp.prune(model, ratio=0.5)                  # LAST, the two-line door
+small = sp.prune(model, ratio=0.7, data=batches)    # the surgeon: unlabelled inputs let much more go
 
 systems = sp.read(model)                       # the same, step by step
 plan = sp.make_plan(systems, ratio=0.5, method=sp.LAST)
@@ -13,10 +14,13 @@ sp.save(small, "small.safetensors")
 """
 
 from .allocation import layer_adaptive, layer_share, pooled, uniform
+from .calibration import Moments, collect, energies, white_noise
+from .certificates import Certificate, certify
 from .checkpoint import load, save
 from .discretization import bilinear, zoh
 from .errors import InputError
 from .methods import (
+    AIRE,
     GLOBAL_HINF,
     GLOBAL_MAGNITUDE,
     LAMP,
@@ -26,13 +30,16 @@ from .methods import (
     UNIFORM_MAGNITUDE,
     Method,
 )
-from .plan import Plan, make_plan
+from .plan import Plan, make_plan, plan_from_scores
+from .sequence import refit_in_sequence
+from .surgeon import refit, surgeon_plan
 from .surgery import convert, mask, prune, read, shrink
 from .system import DiagonalSystem
 from .tree_files import load_tree, save_tree
 
 __version__ = "0.1.0"
 __all__ = [
+    "AIRE",
     "GLOBAL_HINF",
     "GLOBAL_MAGNITUDE",
     "LAMP",
@@ -40,24 +47,34 @@ __all__ = [
     "RANDOM",
     "UNIFORM_HINF",
     "UNIFORM_MAGNITUDE",
+    "Certificate",
     "DiagonalSystem",
     "InputError",
     "Method",
+    "Moments",
     "Plan",
     "bilinear",
+    "certify",
+    "collect",
     "convert",
+    "energies",
     "layer_adaptive",
     "layer_share",
     "load",
     "load_tree",
     "make_plan",
     "mask",
+    "plan_from_scores",
     "pooled",
     "prune",
     "read",
+    "refit",
+    "refit_in_sequence",
     "save",
     "save_tree",
     "shrink",
+    "surgeon_plan",
     "uniform",
+    "white_noise",
     "zoh",
 ]

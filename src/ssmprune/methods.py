@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from . import criteria
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
 from .criteria import Criterion
+from .criteria.h2 import h2
 from .criteria.hinf import hinf
 from .criteria.magnitude import magnitude
 from .criteria.random import random
@@ -27,6 +28,7 @@ GLOBAL_HINF = Method("global-hinf", hinf, pooled)
 UNIFORM_MAGNITUDE = Method("uniform-magnitude", magnitude, uniform)
 GLOBAL_MAGNITUDE = Method("global-magnitude", magnitude, pooled)
 LAMP = Method("lamp", magnitude, layer_adaptive)
+AIRE = Method("aire", h2, layer_adaptive)
 RANDOM = Method("random", random, uniform)
 
 

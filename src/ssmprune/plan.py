@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from .allocation import Masks, Scores, descending, exact, highest
-from .arrays import Mask, Real
+from .allocation import Allocation, Masks, Scores
+from .arrays import Complex, Real, joined
 from .errors import InputError
 from .files import write_atomically
+from .limits import Limits
 from .methods import LAST, Method
 from .system import DiagonalSystem
 
@@ -26,7 +26,8 @@ FORMAT, VERSION = "ssmprune-plan", 1
 class Plan:
     """Keep-masks for every layer of one model, one entry per stored state (a conjugate pair is one entry).
 
-    `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for.
+    `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for. A plan whose kept
+    states take over what the others carried also has, for those layers, their new `C` and what to add to `D`.
     """
 
     keep: Masks  # {layer: (n,) bool}
@@ -35,6 +36,8 @@ class Plan:
     ratio: float
     fingerprints: dict[str, str]
     states_per_entry: dict[str, int]  # 2 where an entry is a conjugate pair
+    C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
+    D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
 
     def __post_init__(self) -> None:
         """Check that every layer has a mask, scores and an identity of matching sizes."""
@@ -45,6 +48,15 @@ class Plan:
                     f"got {keep.dtype} {keep.shape} and {self.scores[layer].shape}."
                 )
             keep.flags.writeable = self.scores[layer].flags.writeable = False
+        for layer, C in self.C.items():
+            kept, change = int(self.keep[layer].sum()), self.D_change[layer]
+            finite = np.isfinite(C).all() and np.isfinite(change).all()
+            if C.ndim != 3 or C.shape[2] != kept or change.ndim != 1 or not finite:
+                raise InputError(
+                    f"Layer {layer!r} keeps {kept} states, so it needs finite C (directions, outputs, {kept}) and "
+                    f"D_change (outputs,); got {C.shape} and {change.shape}."
+                )
+            C.flags.writeable = change.flags.writeable = False
 
     @property
     def total(self) -> int:
@@ -74,9 +86,10 @@ class Plan:
                 )
 
     def apply(self, systems: Mapping[str, DiagonalSystem]) -> dict[str, DiagonalSystem]:
-        """Return the sub-systems that stay."""
+        """Return the sub-systems that stay, with their new C where the plan has one (`D_change` is beside them)."""
         self.check(systems)
-        return {layer: system.select(self.keep[layer]) for layer, system in systems.items()}
+        kept = {layer: system.select(self.keep[layer]) for layer, system in systems.items()}
+        return {layer: replace(system, C=self.C.get(layer, system.C)) for layer, system in kept.items()}
 
     def difference(self, other: Plan) -> dict[str, list[int]]:
         """Return, per layer, the indices of the states on which two plans for one model disagree."""
@@ -98,7 +111,8 @@ class Plan:
     def __str__(self) -> str:
         """Print a table: what stays of each layer."""
         width = max([5, *map(len, self.keep)])
-        lines = [f"{self.method} at {self.ratio:.0%}", f"{'layer':<{width}}  states    kept  pruned"]
+        title = f"{self.method} at {self.ratio:.0%}" + (", C and D re-fitted" if self.C else "")
+        lines = [title, f"{'layer':<{width}}  states    kept  pruned"]
         lines += [
             f"{row['layer']:<{width}}  {row['states']:>6}  {row['kept']:>6}  {row['pruned']:>6.1%}"
             for row in self.rows()
@@ -125,9 +139,11 @@ class Plan:
         }
         tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
-        write_atomically(
-            path, save(tensors, {"ssmprune": json.dumps(about)})
-        )  # one entry: the same plan, the same bytes
+        tensors |= {f"C/{layer}": np.stack([C.real, C.imag], axis=-1) for layer, C in self.C.items()}
+        tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
+        tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}  # written as it lies
+        metadata = {"ssmprune": json.dumps(about)}  # one entry: the same plan, the same bytes
+        write_atomically(path, save(tensors, metadata))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -140,13 +156,17 @@ class Plan:
             with safe_open(path, framework="numpy") as file:
                 about = _about(path, file.metadata() or {})
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            layers = {layer["name"]: layer for layer in about["layers"]}
+            refitted = [layer for layer in layers if f"C/{layer}" in tensors]
             return cls(
-                keep={layer["name"]: tensors[f"keep/{layer['name']}"] for layer in about["layers"]},
-                scores={layer["name"]: tensors[f"scores/{layer['name']}"] for layer in about["layers"]},
+                keep={layer: tensors[f"keep/{layer}"] for layer in layers},
+                scores={layer: tensors[f"scores/{layer}"] for layer in layers},
                 method=str(about["method"]),
                 ratio=float(about["ratio"]),
-                fingerprints={layer["name"]: str(layer["fingerprint"]) for layer in about["layers"]},
-                states_per_entry={layer["name"]: int(layer["states_per_entry"]) for layer in about["layers"]},
+                fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
+                states_per_entry={layer: int(entry["states_per_entry"]) for layer, entry in layers.items()},
+                C={layer: joined(*np.moveaxis(tensors[f"C/{layer}"], -1, 0)) for layer in refitted},
+                D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
             )
         except InputError:
             raise
@@ -182,23 +202,35 @@ def make_plan(
     ssm         4       2   50.0%
     total       4       2   50.0%
     """
-    _check_request(systems, ratio, exclude, caps, round_to)
+    limits = Limits(exclude, caps, floor, round_to)
     rng = np.random.default_rng(seed)
     scores = {layer: _score(layer, system, method, rng) for layer, system in systems.items()}
-    cap = caps if isinstance(caps, Mapping) else dict.fromkeys(systems, 1.0 if caps is None else caps)
+    return plan_from_scores(systems, scores, ratio, method.allocation, method.name, limits)
+
+
+def plan_from_scores(
+    systems: Mapping[str, DiagonalSystem],
+    scores: Scores,
+    ratio: float,
+    allocation: Allocation,
+    name: str,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+) -> Plan:
+    """Make a plan from log-scores (n,) of every layer, however they came about; `name` goes into the plan."""
+    limits.check(systems, ratio)
     stay = {
-        layer: _stay(system, scores[layer], cap.get(layer, 1.0), floor)
+        layer: limits.stay(layer, system, scores[layer])
         for layer, system in systems.items()
-        if layer not in exclude
+        if layer not in limits.exclude
     }
-    keep = method.allocation({layer: scores[layer] for layer in stay}, ratio, stay)
+    keep = {layer: np.ones(system.n, bool) for layer, system in systems.items()}
+    keep |= allocation({layer: scores[layer] for layer in stay}, ratio, stay)
     for layer in stay:
-        entries = round_to // math.gcd(round_to, systems[layer].states_per_entry)
-        keep[layer] = _rounded_up(keep[layer], scores[layer], entries)
+        keep[layer] = limits.rounded_up(keep[layer], systems[layer], scores[layer])
     return Plan(
-        keep={layer: keep[layer] if layer in keep else np.ones(system.n, bool) for layer, system in systems.items()},
+        keep=keep,
         scores=scores,
-        method=method.name,
+        method=name,
         ratio=float(ratio),
         fingerprints={layer: system.fingerprint for layer, system in systems.items()},
         states_per_entry={layer: system.states_per_entry for layer, system in systems.items()},
@@ -213,50 +245,6 @@ def _score(layer: str, system: DiagonalSystem, method: Method, rng: np.random.Ge
             f"it returned shape {scores.shape} with {int(np.isnan(scores).sum())} NaN."
         )
     return scores
-
-
-def _stay(system: DiagonalSystem, scores: Real, cap: float, floor: str) -> Mask:
-    """Mark the states that may not go: the floor, what the cap protects, and poles that have no true score."""
-    protected = max(1, math.ceil(system.n * (1 - exact(cap))))
-    stay = highest(scores, min(protected, system.n), system.unstable_states)
-    if floor == "channel" and system.channel is not None:
-        order = descending(scores)
-        _, best = np.unique(system.channel[order], return_index=True)  # the first of each channel is its best
-        stay[order[best]] = True
-    return stay
-
-
-def _rounded_up(keep: Mask, scores: Real, multiple: int) -> Mask:
-    """Bring back the best pruned states until the number kept is a multiple, or all are kept."""
-    missing = -int(keep.sum()) % multiple
-    if missing == 0:
-        return keep
-    pruned = np.where(keep, -1, np.arange(len(keep)))[descending(scores)]
-    keep = keep.copy()
-    keep[pruned[pruned >= 0][:missing]] = True
-    return keep
-
-
-def _check_request(
-    systems: Mapping[str, DiagonalSystem],
-    ratio: float,
-    exclude: Collection[str],
-    caps: float | Mapping[str, float] | None,
-    round_to: int,
-) -> None:
-    if not 0 <= ratio <= 1:  # also false for NaN
-        raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio}.")
-    if isinstance(exclude, str):
-        raise InputError(f"exclude is a collection of layer names; got the single string {exclude!r}.")
-    limits = caps if isinstance(caps, Mapping) else {} if caps is None else {"caps": caps}
-    for layer, cap in limits.items():
-        if not 0 <= cap <= 1:
-            raise InputError(f"A cap is the largest share to prune from a layer, from 0 to 1; got {cap} for {layer!r}.")
-    named = {*exclude, *(caps if isinstance(caps, Mapping) else ())}
-    if unknown := sorted(named - systems.keys()):
-        raise InputError(f"No layer is called {unknown[0]!r}; the layers are {', '.join(systems)}.")
-    if not (isinstance(round_to, int) and round_to >= 1):
-        raise InputError(f"round_to is a whole number of states, at least 1; got {round_to!r}.")
 
 
 def _about(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:

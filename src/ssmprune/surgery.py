@@ -6,15 +6,20 @@ Families are recognised; `adapter` names one with its options, or brings a famil
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from .adapters import Adapter, layers_of
 from .arrays import Mask
+from .calibration import collect
 from .checkpoint import need_torch
 from .errors import InputError
 from .methods import LAST, Method
 from .plan import Plan, make_plan
+from .sequence import refit_in_sequence
+from .surgeon import surgeon_plan
 from .system import DiagonalSystem
 
 Model = TypeVar("Model")
@@ -44,10 +49,28 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
 
 
 def prune(
-    model: Model, ratio: float, method: Method = LAST, *, adapter: Adapter | None = None, **options: Any
+    model: Model,
+    ratio: float,
+    method: Method | None = None,
+    *,
+    data: Iterable[Any] | None = None,
+    adapter: Adapter | None = None,
+    **options: Any,
 ) -> Model:
-    """Plan and shrink at once; the options are those of `make_plan`."""
-    return shrink(model, make_plan(read(model, adapter=adapter), ratio, method, **options), adapter=adapter)
+    """Plan and shrink at once; the options are those of `make_plan`.
+
+    Without data the method is LAST. With unlabelled batches, as for `collect`, it is the surgeon; and by whatever
+    method states went, those left are re-fitted to do what the whole model does on these inputs.
+    """
+    systems = read(model, adapter=adapter)
+    if data is None:
+        return shrink(model, make_plan(systems, ratio, method or LAST, **options), adapter=adapter)
+    batches = list(data)
+    if method is None:
+        plan = surgeon_plan(systems, ratio, collect(model, batches), **options)
+    else:
+        plan = make_plan(systems, ratio, method, **options)
+    return shrink(model, refit_in_sequence(plan, model, batches))
 
 
 def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
@@ -60,7 +83,10 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     for path, (family, layer) in layers.items():
         if not hasattr(family, "stored"):
             raise InputError(f"{path!r} is of the family {family.name}, which does not say how to convert its layers.")
-        converted[path] = family.stored(layer).layer(None if plan is None else plan.keep[path])
+        converted[path] = ours = family.stored(layer).layer(None if plan is None else plan.keep[path])
+        if plan is not None and path in plan.C:
+            ((own, _),) = layers_of(ours).values()
+            own.refit(ours, np.ones(plan.C[path].shape[2], bool), plan.C[path], plan.D_change[path])
     return converted
 
 
@@ -68,5 +94,7 @@ def _operate(model: Model, plan: Plan, adapter: Adapter | None, cut: Callable[[A
     plan.check(read(model, unstable="keep", adapter=adapter))
     patient = copy.deepcopy(model)
     for path, (family, layer) in layers_of(patient, adapter).items():
+        if path in plan.C:
+            family.refit(layer, plan.keep[path], plan.C[path], plan.D_change[path])
         cut(family, layer, plan.keep[path].copy())  # writable, as torch wants what it indexes with
     return patient

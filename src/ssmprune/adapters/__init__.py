@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
-from ..arrays import Mask
+from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from ..system import DiagonalSystem
 from .refused import why_refused
@@ -36,6 +36,9 @@ class Adapter(Protocol):
 
     def shrink(self, layer: Any, keep: Mask) -> None:
         """Remove the other states in place."""
+
+    def refit(self, layer: Any, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C (directions, outputs, kept) for the kept states and add to the feed-through, in place."""
 
 
 def found() -> dict[str, Adapter]:

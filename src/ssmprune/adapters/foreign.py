@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..arrays import Complex, Mask, joined
+from ..arrays import Complex, Mask, Real, joined
 from ..errors import InputError
 from ..system import DiagonalSystem
 from . import trees
@@ -49,6 +49,13 @@ class Foreign:
     def shrink(self, layer: Node, keep: Mask) -> None:
         """Remove the other states."""
         raise NotImplementedError
+
+    def refit(self, layer: Node, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Refuse: what C means is known here, but not yet how to write it."""
+        raise InputError(
+            f"ssmprune cannot write a re-fitted C into a {self.name} layer; sp.convert(model, plan) gives our layers "
+            "with it, or take a plan without refit."
+        )
 
     def ask(self) -> None:
         """Raise an error that names every option still to be given."""

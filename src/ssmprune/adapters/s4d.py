@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..arrays import Mask
+from ..arrays import Complex, Mask, Real
 from ..system import DiagonalSystem
 from . import torch_states
 
@@ -46,6 +46,10 @@ class S4DAdapter:
     def shrink(self, layer: S4DLayer, keep: Mask) -> None:
         """Remove the other states; a channel may end with none."""
         torch_states.shrink(layer, keep, self.state_axis)
+
+    def refit(self, layer: S4DLayer, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        torch_states.refit(layer, keep, C[:, 0], D_change, self.state_axis["C"])
 
 
 ADAPTER = S4DAdapter()

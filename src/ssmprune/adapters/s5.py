@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..arrays import Mask
+from ..arrays import Complex, Mask, Real
 from ..system import DiagonalSystem
 from . import torch_states
 
@@ -45,6 +45,10 @@ class S5Adapter:
     def shrink(self, layer: S5Layer, keep: Mask) -> None:
         """Remove the other states."""
         torch_states.shrink(layer, keep, self.state_axis)
+
+    def refit(self, layer: S5Layer, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        torch_states.refit(layer, keep, C, D_change, self.state_axis["C"])
 
 
 ADAPTER = S5Adapter()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Complex, Mask, joined
+from ..arrays import Complex, Mask, Real, joined
 from ..discretization import Discretization, bilinear, zoh
 
 if TYPE_CHECKING:
@@ -63,3 +63,12 @@ def shrink(layer: nn.Module, keep: Mask, state_axis: dict[str, int]) -> None:
         tensor = getattr(layer, name)
         cut = tensor.detach().index_select(axis, index.to(tensor.device))
         setattr(layer, name, torch.nn.Parameter(cut, tensor.requires_grad) if name in layer._parameters else cut)
+
+
+def refit(layer: Any, keep: Mask, C: Complex, D_change: Real, state_axis: int) -> None:
+    """Write C for the kept states into a layer's C, whose last axis holds real and imaginary parts, and add to D."""
+    import torch
+
+    index = torch.from_numpy(np.flatnonzero(keep)).to(layer.C.device)
+    layer.C.detach().index_copy_(state_axis, index, torch.view_as_real(torch.tensor(C)).to(layer.C))
+    layer.D.detach().add_(torch.tensor(D_change).to(layer.D))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 
 from ..checkpoint import need_torch
 from .common import Json, MethodName, Ratio, app, method_named, show, table
@@ -54,11 +54,12 @@ def demo(
     from ..experiments import demo, figures
 
     torch.set_flush_denormal(True)
-    steps = iter(track(range(demo.EVALUATIONS), "Pruning and evaluating", console=Console(stderr=True)))
-    rows = demo.demo(lambda: next(steps, None))
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("Pruning and evaluating", total=demo.EVALUATIONS)
+        rows = demo.demo(lambda: bar.advance(task))
     figures.save_figure(demo.picture(rows), out)
     readable = table(
-        "A trained sMNIST S5 on 1,000 test images: accuracy after pruning, no retraining",
+        "Trained sMNIST S5, 1,000 test images: accuracy after pruning, no retraining",
         [
             {
                 "pruned": f"{row.ratio:.0%}",

@@ -24,7 +24,7 @@ def found() -> dict[str, Criterion]:
     """Return every criterion in this folder by name.
 
     >>> sorted(found())
-    ['hinf', 'hinf_unit_B', 'magnitude', 'random']
+    ['h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
     """
     modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
     return {

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from .block import Block
-from .cache import groups
+from .cache import groups, keep_freed_memory
 from .config import Config as Config
 from .initial import dense, embedding
 
@@ -73,6 +73,7 @@ class Classifier(nn.Module):
         if torch.is_grad_enabled() or self.training:
             return self._head(self._features(x, lengths))
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
+        keep_freed_memory()
         rows = groups(len(x), x.shape[1], self._config.width)
         parts = [self._features(x[row], None if lengths is None else lengths[row]) for row in rows]
         return self._head(torch.cat(parts))
