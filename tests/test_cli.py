@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections import namedtuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +47,18 @@ def test_prune_equals_plan_and_shrink(ssmprune, checkpoint, tmp_path):
     assert sum(sp.load(small).config.states) == 8
 
 
+def test_calibration_makes_the_surgeon_prune(ssmprune, checkpoint, tmp_path):
+    inputs, small = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    result = ssmprune("prune", checkpoint, "--ratio", 0.5, "--calibrate", inputs, "--out", small, "--json")
+    assert json.loads(result.stdout)["method"] == "surgeon"
+    x = torch.from_numpy(np.load(inputs)).float()
+    with torch.no_grad():
+        full, calibrated = sp.load(checkpoint)(x), sp.load(small)(x)
+        plain = sp.prune(sp.load(checkpoint), 0.5)(x)
+    assert (calibrated - full).norm() < 0.5 * (plain - full).norm()
+
+
 def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
     plan, masked = tmp_path / "plan.safetensors", tmp_path / "masked.safetensors"
     ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "random", "--seed", 3, "--out", plan)
@@ -74,6 +87,10 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
         (["prune", "{model}", "--ratio", "0.5", "--exclude", "layers.9"], "layers.9"),
         (["prune", "{model}", "--ratio", "0.5", "--cap", "-1"], "-1"),
         (["plan", "{model}", "--ratio", "0.5", "--round-to", "0"], "0"),
+        (["prune", "{model}", "--ratio", "0.5", "--calibrate", "nothing"], "nothing"),
+        (["prune", "{model}", "--ratio", "0.5", "--calibrate", "{model}"], "{model}"),
+        (["evaluate", "{model}", "--task", "chess"], "chess"),
+        (["export", "{model}", "--format", "tflite"], "tflite"),
         (["prune", "{folder}/absent.safetensors", "--ratio", "0.5"], "absent.safetensors"),
         (["prune", "{folder}", "--ratio", "0.5"], "{folder}"),
         (["shrink", "{model}", "{model}"], "{model}"),
@@ -83,7 +100,8 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
 )
 def test_bad_input_names_the_value_and_writes_nothing(ssmprune, checkpoint, tmp_path, arguments, named):
     fill = {"model": checkpoint, "folder": tmp_path}
-    result = ssmprune(*(text.format(**fill) for text in arguments), "--out", tmp_path / "out.safetensors")
+    out = [] if arguments[0] == "evaluate" else ["--out", tmp_path / "out.safetensors"]
+    result = ssmprune(*(text.format(**fill) for text in arguments), *out)
     assert result.returncode == 2, result.stderr
     assert named.format(**fill) in result.stderr
     assert "Traceback" not in result.stderr

@@ -174,7 +174,7 @@ def _bank(system: DiagonalSystem, log_poles: Complex, B: Complex, C: Complex) ->
     """Build g systems of m states from log_poles (g, m), B (g, m, inputs) and C (g, directions, outputs, m)."""
     _require_stable(system)
     poles = np.concatenate([log_poles, log_poles.conj()], axis=1)
-    B = np.tile(_rotated(B.swapaxes(1, 2)).swapaxes(1, 2), (1, system.directions, 1))
+    B = np.ascontiguousarray(np.tile(_rotated(B.swapaxes(1, 2)).swapaxes(1, 2), (1, system.directions, 1)))
     C = _rotated(np.concatenate(list(C.swapaxes(0, 1)), axis=2)) * (system.gain / 2)
     weights = np.tile(sum(np.split(_norm(C, 1) * _norm(B, 2), system.directions, axis=1)), 2)
     return _Bank(poles, B, C, weights, system.directions, system.backward_delay)

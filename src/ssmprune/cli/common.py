@@ -31,6 +31,7 @@ app = typer.Typer(
 
 Checkpoint = Annotated[Path, typer.Argument(help="A model saved by ssmprune (.safetensors).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the result.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets; else $SSMPRUNE_DATA or a cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
 MethodName = Annotated[str, typer.Option("--method", "-m", help="One of `ssmprune list`.")]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 
 from .. import surgery
 from ..allocation import energy_normalised
 from ..arrays import Real
+from ..calibration import collect
 from ..checkpoint import load, save
 from ..plan import Plan, make_plan
+from ..sequence import refit_in_sequence
+from ..surgeon import surgeon_plan
 from ..system import DiagonalSystem
 from .common import (
     Cap,
     Checkpoint,
+    Data,
     Exclude,
     Floor,
     Floors,
@@ -105,7 +110,12 @@ def prune(
     checkpoint: Checkpoint,
     ratio: Ratio,
     out: Out,
-    method: MethodName = "last",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="last, or the surgeon with --calibrate.")] = None,
+    calibrate: Annotated[
+        str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")
+    ] = None,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
+    data: Data = None,
     exclude: Exclude = [],  # noqa: B006 (typer copies it)
     cap: Cap = 1.0,
     floor: Floor = Floors.layer,
@@ -114,18 +124,21 @@ def prune(
     unstable: Unstable = False,
     as_json: Json = False,
 ) -> None:
-    """Plan and shrink at once."""
+    """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
     model = load(checkpoint)
-    made = make_plan(
-        _read(model, unstable),
-        ratio,
-        method_named(method),
-        exclude=exclude,
-        caps=cap,
-        floor=floor.value,
-        round_to=round_to,
-        seed=seed,
-    )
+    systems = _read(model, unstable)
+    limits: dict[str, Any] = {"exclude": exclude, "caps": cap, "floor": floor.value, "round_to": round_to}
+    if calibrate is None:
+        made = make_plan(systems, ratio, method_named(method or "last"), seed=seed, **limits)
+    else:
+        from ..experiments.unlabelled import unlabelled
+
+        batches = unlabelled(calibrate, sequences, data)
+        if method is None:
+            made = surgeon_plan(systems, ratio, collect(model, batches), **limits)
+        else:
+            made = make_plan(systems, ratio, method_named(method), seed=seed, **limits)
+        made = refit_in_sequence(made, model, batches)
     save(surgery.shrink(model, made), out)
     _show_plan(made, out, as_json)
 

@@ -11,10 +11,9 @@ import typer
 from .. import tasks
 from ..checkpoint import load, need_torch
 from ..errors import InputError
-from .common import Checkpoint, Json, app, show, table
+from .common import Checkpoint, Data, Json, app, show, table
 
 TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`.")]
-Data = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets; else $SSMPRUNE_DATA or a cache.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
 

@@ -92,7 +92,13 @@ class _GroupMean(torch.autograd.Function):
 
 @contextmanager
 def joined() -> Iterator[Group]:
-    """The group that torchrun's environment describes, left again at the end."""
+    """The group that torchrun's environment describes, left again at the end; inside another `joined`, the same one.
+
+    Processes cannot meet twice at the same torchrun: a script that trains several times joins once around them.
+    """
+    if dist.is_initialized():
+        yield Group(dist.get_rank(), dist.get_world_size())
+        return
     if not dist.is_torchelastic_launched():
         yield Group()
         return

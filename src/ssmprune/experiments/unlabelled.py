@@ -1,0 +1,46 @@
+"""Inputs without labels, for calibration: from a task or from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import tasks
+from ..errors import InputError
+from .evaluate import tensors
+
+BATCH = 50
+
+
+def unlabelled(source: str, sequences: int, root: Path | None = None) -> list[Tensor | tuple[Tensor, Tensor]]:
+    """Return batches, x or (x, lengths), of the first training inputs of a task, or of a .npy file without padding.
+
+    A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
+    """
+    if source in tasks.found():
+        split = tasks.get(source).load("train", root)
+        starts = range(0, min(sequences, len(split)), BATCH)
+        chosen = (split.batch(np.arange(start, min(start + BATCH, sequences, len(split)))) for start in starts)
+        parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
+        return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
+    return list(torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH))
+
+
+def _from_file(source: str) -> NDArray[Any]:
+    if not Path(source).is_file():
+        raise InputError(f"{source!r} is neither a task ({', '.join(sorted(tasks.found()))}) nor a file of inputs.")
+    try:
+        x = np.load(source, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{source} is not a readable .npy file ({error}).") from error
+    if not isinstance(x, np.ndarray) or x.ndim not in (2, 3) or not x.size or x.dtype.kind not in "iuf":
+        shape = getattr(x, "shape", type(x).__name__)
+        raise InputError(
+            f"{source} must hold an array (sequences, length, inputs) or of tokens (sequences, length); got {shape}."
+        )
+    return x.astype(np.int64 if x.ndim == 2 else np.float32)
