@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -249,6 +251,20 @@ def test_less_pruned_plans_keep_all_that_more_pruned_ones_do():
     plans = [sp.surgeon_plan(found, k / 20) for k in range(21)]
     for more, less in zip(plans[1:], plans, strict=False):
         assert all((more.keep[layer] <= less.keep[layer]).all() for layer in found)
+
+
+def test_moments_of_another_model_are_refused():
+    x = torch.randn(4, 30, 2, dtype=torch.float64)
+    found, other = sp.read(model("s5")), sp.collect(model("s4d"), [x])
+    plan = sp.make_plan(found, 0.5)
+    for wrong in (other, {}):
+        for use in (
+            partial(sp.surgeon_plan, found, 0.5),
+            partial(sp.refit, plan, found),
+            partial(sp.certify, plan, found),
+        ):
+            with pytest.raises(sp.InputError, match=r"not those of layer 'layers\.0\.ssm'"):
+                use(wrong)
 
 
 def test_unstable_states_stay_as_they_are():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from .arrays import Index, Mask, Real
 
 Scores: TypeAlias = dict[str, Real]
 Masks: TypeAlias = dict[str, Mask]
+LARGEST_RANGE = 600.0  # of log-scores in a layer whose shares a float can hold
 Allocation: TypeAlias = Callable[[Scores, float, Masks], Masks]
 
 
@@ -40,7 +42,7 @@ def pooled(scores: Scores, ratio: float, stay: Masks) -> Masks:
     if not scores:
         return {}
     everything = np.concatenate(list(scores.values()))
-    keep = highest(everything, kept_count(len(everything), ratio), np.concatenate([stay[layer] for layer in scores]))
+    keep = _mark(everything, kept_count(len(everything), ratio), np.concatenate([stay[layer] for layer in scores]))
     cuts = np.cumsum([len(s) for s in scores.values()])[:-1]
     return dict(zip(scores, np.split(keep, cuts), strict=True))
 
@@ -52,7 +54,10 @@ def layer_adaptive(scores: Scores, ratio: float, stay: Masks) -> Masks:
     >>> layer_adaptive({"a": np.array([1., 2.]), "b": np.array([3., 9.])}, 0.5, free)
     {'a': array([False,  True]), 'b': array([False,  True])}
     """
-    return pooled({layer: energy_normalised(s) for layer, s in scores.items()}, ratio, stay)
+    # Shares order the states as their logarithms do, and are cheaper, unless some are too small for a float.
+    fit = all(s.max() < s.min() + LARGEST_RANGE for s in scores.values() if len(s))  # false for infinite scores
+    normalise = partial(_in_order, divide=_shares) if fit else energy_normalised
+    return pooled({layer: normalise(s) for layer, s in scores.items()}, ratio, stay)
 
 
 def layer_share(scores: Scores, ratio: float, stay: Masks) -> Masks:
@@ -62,7 +67,7 @@ def layer_share(scores: Scores, ratio: float, stay: Masks) -> Masks:
     >>> layer_share({"a": np.array([1., 1.]), "b": np.array([3., 9.])}, 0.5, free)
     {'a': array([False,  True]), 'b': array([False,  True])}
     """
-    return pooled({layer: _log_ratio(s, np.sum) for layer, s in scores.items()}, ratio, stay)
+    return pooled({layer: _log_ratio(s, partial(np.sum, keepdims=True)) for layer, s in scores.items()}, ratio, stay)
 
 
 def energy_normalised(scores: Real) -> Real:
@@ -73,33 +78,17 @@ def energy_normalised(scores: Real) -> Real:
     >>> np.exp(energy_normalised(np.log([1.0, 2.0, 1.0])))
     array([0.25      , 1.        , 0.33333333])
     """
-    order = descending(scores)
-    ranked = scores[order]
-    normalised = np.empty_like(scores)
-    normalised[order] = _log_ratio(ranked, np.cumsum)
-    return normalised
+    return _in_order(scores, partial(_log_ratio, total=_running_sum))
 
 
 def descending(scores: Real) -> Index:
     """Return the indices that sort `scores` from best to worst; of equal scores the higher index comes first."""
-    order = np.argsort(scores)
-    ranked = scores[order]
-    if (ranked[1:] == ranked[:-1]).any():  # only ties need the stable sort, which is several times slower
-        order = np.argsort(scores, kind="stable")
-    return order[::-1]
+    return _sorted(scores)[0]
 
 
 def highest(scores: Real, count: int, stay: Mask) -> Mask:
     """Mark the `count` highest scores, those in `stay` before all others and never fewer than them."""
-    count = max(count, int(stay.sum()))
-    if count == 0:
-        return np.zeros(len(scores), bool)
-    scores = np.where(stay, np.inf, scores)
-    threshold = np.partition(scores, len(scores) - count)[len(scores) - count]
-    keep: Mask = scores > threshold
-    ties = np.flatnonzero(scores == threshold)
-    keep[ties[len(ties) - (count - int(keep.sum())) :]] = True
-    return keep
+    return _mark(scores.copy() if stay.any() else scores, count, stay)
 
 
 def kept_count(n: int, ratio: float) -> int:
@@ -111,9 +100,48 @@ def kept_count(n: int, ratio: float) -> int:
     return int(n * (1 - exact(ratio)))
 
 
+@cache
 def exact(ratio: float) -> Fraction:
     """Return the decimal number a float was written as, so that counts do not hang on its last binary digit."""
     return Fraction(repr(float(ratio)))
+
+
+def _mark(scores: Real, count: int, stay: Mask) -> Mask:
+    """Do what `highest` does, overwriting the scores of the states that stay."""
+    forced = np.flatnonzero(stay)
+    count = max(count, len(forced))
+    if count == 0:
+        return np.zeros(len(scores), bool)
+    scores[forced] = np.inf
+    threshold = scores.max() if count == 1 else np.partition(scores, len(scores) - count)[len(scores) - count]
+    keep: Mask = scores > threshold
+    ties = np.flatnonzero(scores == threshold)
+    keep[ties[len(ties) - (count - np.count_nonzero(keep)) :]] = True
+    return keep
+
+
+def _sorted(scores: Real) -> tuple[Index, Real]:
+    """Return the descending order of the scores and the scores in it."""
+    order = np.argsort(scores)
+    ranked = scores[order]
+    if (ranked[1:] == ranked[:-1]).any():  # only ties need the stable sort, which is several times slower
+        order = np.argsort(scores, kind="stable")
+    return order[::-1], ranked[::-1]
+
+
+def _in_order(scores: Real, divide: Callable[[Real], Real]) -> Real:
+    """Apply a function to the scores in descending order, and return its results in their own."""
+    order, ranked = _sorted(scores)
+    result = np.empty_like(scores)
+    result[order] = divide(ranked)
+    return result
+
+
+def _shares(ranked: Real) -> Real:
+    """Return e^score / the sum of those down to it, for finite scores in descending order."""
+    energy: Real = np.exp(ranked - ranked[:1])
+    energy /= np.cumsum(energy)
+    return energy
 
 
 def _log_ratio(scores: Real, total: Callable[[Real], Real]) -> Real:
@@ -123,6 +151,13 @@ def _log_ratio(scores: Real, total: Callable[[Real], Real]) -> Real:
         return np.where(scores == np.inf, 0.0, -np.inf)
     if best == -np.inf:  # a layer without gain: shares of nothing are nothing
         return scores
-    relative = scores - best
-    ratio: Real = relative - np.log(total(np.exp(relative)))
-    return ratio
+    relative: Real = scores - best
+    sums = total(np.exp(relative))
+    relative -= np.log(sums, out=sums)
+    return relative
+
+
+def _running_sum(values: Real) -> Real:
+    """Return the cumulative sum in the memory of the values, since new memory takes longer than adding."""
+    total: Real = np.cumsum(values, out=values)
+    return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from .adapters import layers_of
 from .arrays import Complex, Real
 from .checkpoint import need_torch
+from .errors import InputError
 from .features import Layout, weights
 from .system import DiagonalSystem
 
@@ -48,6 +49,18 @@ def energies(system: DiagonalSystem, moments: Moments) -> Real:
     with np.errstate(divide="ignore"):
         score: Real = np.log(Layout.of(system).gather(np.einsum("gsaq,gsab,gsbq->gs", W, own, W)))
     return score
+
+
+def moments_of(systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None) -> Mapping[str, Moments]:
+    """Return moments, having checked that they are of these systems; without any, those of white noise."""
+    if moments is None:
+        return {layer: white_noise(system) for layer, system in systems.items()}
+    for layer, system in systems.items():
+        layout = Layout.of(system)
+        shape = layout.problems, layout.slots, 2 * system.directions
+        if layer not in moments or moments[layer].gram.shape != (*shape, *shape[1:]):
+            raise InputError(f"The moments are not those of layer {layer!r}; collect them on this very model.")
+    return moments
 
 
 def white_noise(system: DiagonalSystem) -> Moments:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .arrays import Real
-from .calibration import Moments
+from .calibration import Moments, moments_of
 from .features import weights
 from .norms import hinf, pair_hinf, state_hinf
 from .plan import Plan
@@ -42,10 +42,8 @@ def certify(
     Certificate(exact=4.0, theta=0.0, bound=4.0, paper=2.8284271247461903, measured=None)
     """
     plan.check(systems)
-    return {
-        layer: _certificate(plan, layer, system, None if moments is None else moments[layer])
-        for layer, system in systems.items()
-    }
+    known = {} if moments is None else moments_of(systems, moments)
+    return {layer: _certificate(plan, layer, system, known.get(layer)) for layer, system in systems.items()}
 
 
 def _certificate(plan: Plan, layer: str, system: DiagonalSystem, moments: Moments | None) -> Certificate:

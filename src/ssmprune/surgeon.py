@@ -1,9 +1,9 @@
 """The state surgeon: which states can go when the others take over what they carried.
 
-A layer's output is a regression Wᵀz on the features z of its states (see `features`). States are correlated, so the
-loss of one can be made up for by re-fitting W on the others. The surgeon removes the state that is dearest to nobody:
-whose loss, made up for as well as possible, costs the least output energy; then the next, exactly (see `elimination`).
-Between layers, costs are compared as shares of the layer's output energy.
+A layer's output is a regression Wᵀz on the features z of its states (see `features`). States are correlated, so much of
+what one carries can be had from others by re-fitting W. The surgeon removes the state whose loss costs the least output
+energy after that, then the next, each exactly (see `elimination`), and compares layers by the share of their output
+energy that a state costs. What it leaves is re-fitted once more, D included.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from .allocation import pooled
 from .arrays import Complex, Mask, Real
-from .calibration import Moments, Residual, white_noise
+from .calibration import Moments, Residual, moments_of
 from .elimination import eliminate
 from .features import Layout, readout, weights
 from .limits import Limits
@@ -39,7 +39,7 @@ def surgeon_plan(
     >>> plan.keep["ssm"], plan.C["ssm"].real.round(3)
     (array([ True, False,  True]), array([[[1. , 1.5]]]))
     """
-    known = {layer: white_noise(system) for layer, system in systems.items()} if moments is None else moments
+    known = moments_of(systems, moments)
     scores = {layer: elimination_scores(system, known[layer]) for layer, system in systems.items()}
     name = "surgeon without data" if moments is None else "surgeon"
     return refit(plan_from_scores(systems, scores, ratio, pooled, name, Limits(**limits)), systems, known)
@@ -52,11 +52,11 @@ def refit(plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[st
     further and also mends what earlier layers lost.
     """
     plan.check(systems)
+    known = moments_of(systems, moments)
     C, D_change = {}, {}
     for layer, system in systems.items():
         if not plan.keep[layer].all():
-            known = white_noise(system) if moments is None else moments[layer]
-            C[layer], D_change[layer] = _refitted(system, plan.keep[layer], known)
+            C[layer], D_change[layer] = _refitted(system, plan.keep[layer], known[layer])
     return replace(plan, C=C, D_change=D_change)
 
 

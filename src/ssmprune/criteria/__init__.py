@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..arrays import Real
+from ..arrays import Complex, Real
 from ..system import DiagonalSystem
 
 Criterion = Callable[[DiagonalSystem, np.random.Generator], Real]
@@ -43,8 +43,9 @@ def squared_norms(system: DiagonalSystem) -> tuple[Real, Real]:
     return _squares(system.B, "ip->i"), _squares(system.C, "dqi->i") / system.directions
 
 
-def _squares(values: np.ndarray, axes: str) -> Real:
+def _squares(values: Complex, axes: str) -> Real:
     source, target = axes.split("->")
     subscripts = f"{source},{source}->{target}"
-    total: Real = np.einsum(subscripts, values.real, values.real) + np.einsum(subscripts, values.imag, values.imag)
+    total: Real = np.einsum(subscripts, values.real, values.real)
+    total += np.einsum(subscripts, values.imag, values.imag)
     return total

@@ -29,8 +29,10 @@ def hinf_unit_B(system: DiagonalSystem, rng: np.random.Generator) -> Real:
 
 
 def _log_gain(system: DiagonalSystem, numerator: Real) -> Real:
-    decay = np.expm1(system.log_poles.real)  # -(1 - |pole|), exact for slow poles
-    with np.errstate(divide="ignore"):  # a state without gain scores -inf, a pole on the circle +inf
-        gain = np.divide(numerator, decay * decay, out=np.zeros(system.n), where=numerator > 0)
-        score: Real = np.log(gain)
-    return score
+    gain = np.expm1(system.log_poles.real)  # -(1 - |pole|), exact for slow poles
+    gain *= gain
+    with np.errstate(divide="ignore", invalid="ignore"):  # a state without gain scores -inf, a pole on the circle +inf
+        np.log(np.divide(numerator, gain, out=gain), out=gain)
+    if not numerator.all():
+        gain[numerator == 0] = -np.inf  # even on the circle
+    return gain
