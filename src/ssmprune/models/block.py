@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .cache import sequences_at_once
 from .config import Config
 from .initial import dense
 from .s4d import S4DLayer
@@ -35,11 +34,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, length, width) -> the same
         """The block's output for whole sequences."""
-        y = self.ssm(self._before(x))
-        # The gate passes over memory many times: a few sequences at a time stay in the cache meanwhile.
-        size = sequences_at_once(*x.shape[1:])
-        parts = [self._gated(*rows) for rows in zip(torch.split(x, size), torch.split(y, size), strict=True)]
-        return self._after(parts[0] if len(parts) == 1 else torch.cat(parts))
+        return self._after(self._gated(x, self.ssm(self._before(x))))
 
     def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, chunk, width)
         """The outputs for the next chunk and the state after it."""
@@ -65,8 +60,10 @@ class Block(nn.Module):
         if self.gate is None:
             return x + g
         value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]
-        gate = self.gate(g).sigmoid_()
-        return torch.addcmul(x, self._drop(value), gate, out=None if torch.is_grad_enabled() else gate)
+        gate: Tensor = self.gate(g)
+        if torch.is_grad_enabled():  # working in place would cost the backward pass more than it saves
+            return x + self._drop(value) * gate.sigmoid()
+        return torch.addcmul(x, self._drop(value), gate.sigmoid_(), out=gate)
 
     def _drop(self, x: Tensor) -> Tensor:
         """Dropout of whole features: one decision per sequence and feature, kept over time as in S5."""

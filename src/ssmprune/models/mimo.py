@@ -23,15 +23,15 @@ FAST_MULTIPLE = 4  # matrix products with other numbers of states run at 70 % of
 def respond(
     u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y = x_0 C_0 + x_1 C_1 + D u (batch, length, H) and the last states of x_0 (batch, n), differentiable.
+    """Outputs y = C_0 x_0 + C_1 x_1 + D u (batch, length, H) and the last states of x_0 (batch, n), differentiable.
 
-    x_0 runs forwards, x_k = a x_{k-1} + u_k B, from `state` (batch, n) or zero; x_1, where C has a second direction,
-    runs backwards over the same u B. u is (batch, length, H), poles a (n,) complex, B (H, 2n) and C (directions, 2n, H)
+    x_0 runs forwards, x_k = a x_{k-1} + B u_k, from `state` (batch, n) or zero; x_1, where C has a second direction,
+    runs backwards over the same B u. u is (batch, length, H), poles a (n,) complex, B (2n, H) and C (directions, H, 2n)
     real and interleaved, D (H,).
     """
     n = len(poles)
     if missing := -n % FAST_MULTIPLE:
-        poles, B, C = pad(poles, (0, missing)), pad(B, (0, 2 * missing)), pad(C, (0, 0, 0, 2 * missing))
+        poles, B, C = pad(poles, (0, missing)), pad(B, (0, 0, 0, 2 * missing)), pad(C, (0, 2 * missing))
         state = None if state is None else pad(state, (0, missing))
     if torch.is_grad_enabled():
         y, last = _Respond.apply(u.contiguous(), poles, B, C, D, state)  # type: ignore[no-untyped-call]
@@ -47,17 +47,17 @@ def _run(
     batch, length, width = u.shape
     y, last = torch.empty_like(u), poles.new_empty(batch, len(poles))
     room = batch if keep else next(groups(*u.shape)).stop
-    states = u.new_empty(len(C), room, length, B.shape[1])
+    states = u.new_empty(len(C), room, length, len(B))
     for rows in groups(*u.shape):
         x = states[:, rows] if keep else states[:, : rows.stop - rows.start]
-        torch.mm(u[rows].view(-1, width), B, out=x[0].view(-1, B.shape[1]))
+        torch.mm(u[rows].view(-1, width), B.mT, out=x[0].view(-1, len(B)))
         x[1:].copy_(x[:1])
         if state is not None:
             _complex(x[0])[:, 0].addcmul_(poles, state[rows])
         torch.mul(u[rows], D, out=y[rows])
         for direction, x_d in enumerate(x):
             scan_(_complex(x_d), poles, reverse=direction == 1)
-            y[rows].view(-1, width).addmm_(x_d.view(-1, B.shape[1]), C[direction])
+            y[rows].view(-1, width).addmm_(x_d.view(-1, len(B)), C[direction].mT)
         last[rows] = _complex(x[0])[:, -1]
     return y, last, states
 
@@ -83,7 +83,7 @@ class _Respond(torch.autograd.Function):
         u, poles, B, C, D, state, states = ctx.saved_tensors
         dy = dy.contiguous()
         conjugate = B.new_tensor([1.0, -1.0]).repeat(len(poles))
-        B_adjoint, C_adjoint = (B * conjugate).mT, (C * conjugate[:, None]).mT
+        B_adjoint, C_adjoint = B * conjugate[:, None], C * conjugate
         du, dB, dC = torch.empty_like(u), torch.zeros_like(B), torch.zeros_like(C)
         dpoles, dD = torch.zeros_like(poles), torch.zeros_like(D)
         first = poles.new_empty(dlast.shape)  # the adjoint of the first forward states
@@ -91,7 +91,7 @@ class _Respond(torch.autograd.Function):
             u_rows, dy_rows = u[rows].flatten(0, 1), dy[rows].flatten(0, 1)
             h = u.new_empty(states[:, rows].shape)
             for direction, (x_d, h_d) in enumerate(zip(states[:, rows], h, strict=True)):
-                dC[direction].addmm_(x_d.flatten(0, 1).mT, dy_rows)
+                dC[direction].addmm_(dy_rows.mT, x_d.flatten(0, 1))
                 torch.mm(dy_rows, C_adjoint[direction], out=h_d.view(-1, len(conjugate)))
                 if direction == 0:
                     _complex(h_d)[:, -1] += dlast[rows].conj()
@@ -101,14 +101,14 @@ class _Respond(torch.autograd.Function):
                 dpoles += (early[:, :-1] * late[:, 1:]).sum((0, 1))
             first[rows] = _complex(h[0])[:, 0]
             h_rows = (h[0] if len(h) == 1 else h[0].add_(h[1])).flatten(0, 1)
-            dB.addmm_(u_rows.mT, h_rows)
+            dB.addmm_(h_rows.mT, u_rows)
             torch.mul(dy[rows], D, out=du[rows])
             du[rows].flatten(0, 1).addmm_(h_rows, B_adjoint)
             dD += (u_rows * dy_rows).sum(0)
         if state is None:
-            return du, dpoles.conj(), dB * conjugate, dC, dD, None
+            return du, dpoles.conj(), dB * conjugate[:, None], dC, dD, None
         dpoles += (state * first).sum(0)
-        return du, dpoles.conj(), dB * conjugate, dC, dD, (poles * first).conj()
+        return du, dpoles.conj(), dB * conjugate[:, None], dC, dD, (poles * first).conj()
 
 
 def _complex(x: Tensor) -> Tensor:

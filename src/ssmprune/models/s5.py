@@ -85,8 +85,8 @@ class S5Layer(nn.Module):
         """The output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
         poles, B, C = self._matrices() if torch.is_grad_enabled() else self._remembered_matrices()
-        state = torch.addcmul(torch.view_as_complex((u @ B).view(len(u), -1, 2)), poles, state)
-        return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0], self.D, u), state
+        state = torch.addcmul(torch.view_as_complex((u @ B.mT).view(len(u), -1, 2)), poles, state)
+        return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0].mT, self.D, u), state
 
     def _refuse_streaming_both_ways(self) -> None:
         if self.bidirectional:
@@ -101,12 +101,10 @@ class S5Layer(nn.Module):
         return self._memory.matrices
 
     def _matrices(self) -> Matrices:
-        """lambda_bar (n,) and the real B (H, 2n), C (directions, 2n, H) that act on [Re x_1, Im x_1, Re x_2, ...]."""
+        """lambda_bar (n,) and the real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
-        B = torch.view_as_real(B_bar).permute(1, 0, 2).flatten(1)
         sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
-        C = (self.C * sign).flatten(2).transpose(1, 2)
-        return log_poles.exp(), B, C
+        return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), (self.C * sign).flatten(2)
 
 
 class _Memory(NamedTuple):

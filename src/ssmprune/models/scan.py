@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LONGEST_CHUNK = 32  # steps that run one after the other, for all chunks of the sequence at once
-SHORT = 16  # steps for which a loop is best
+CHUNK = 8, 28  # least and most steps that run one after the other, for all chunks of the sequence at once
+WORTHWHILE = 40_000  # numbers that an operation should have so that several threads share it
 
 
 def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = False) -> Tensor:
@@ -33,8 +32,8 @@ def scan_(v: Tensor, poles: Tensor, reverse: bool = False) -> Tensor:
     their last states with the poles a^T, and one pass that adds a^{t+1} times the state before the chunk.
     """
     batch, length, n = v.shape
-    chunk = min(math.isqrt(length), LONGEST_CHUNK)
-    if length < SHORT:
+    chunk = min(max(CHUNK[0], v.numel() // WORTHWHILE), CHUNK[1])
+    if length < 2 * chunk:
         _loop_(v, poles, reverse)
         return v
     chunks = length // chunk
