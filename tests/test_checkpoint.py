@@ -31,7 +31,7 @@ def path(tmp_path):
     [
         {},
         {"bidirectional": True, "norm": "layer", "activation": "full_glu", "retrieval": True},
-        {"tokens": True, "conj_sym": False, "discretization": "bilinear", "blocks": 4, "step_rescale": 2.0},
+        {"tokens": True, "conj_sym": False, "discretization": "bilinear", "blocks": 10**20, "step_rescale": 2.0},
         {"family": "s4d", "states": (16, 9), "bidirectional": True, "backward_delay": 1, "train_B": True},
         {"family": "s4d", "states": (16, 0)},
     ],
@@ -119,6 +119,8 @@ def test_metadata(model, path):
         ({"config": None}, "not JSON"),
         ({"config": "{"}, "not JSON"),
         ({"config": "[1]"}, "JSON object"),
+        ({"config": "[" * 100_000}, "not JSON"),
+        ({"config": "9" * 10_000}, "not JSON"),
         ({"config": '{"width": 3}'}, "states"),
     ]:
         save(model, path)
@@ -142,7 +144,9 @@ def test_config_and_tensors_must_agree(model, path):
         refused(path, message)
 
 
-@pytest.mark.parametrize("change", [{"width": 10**9}, {"inputs": 10**15}, {"states": [10**12, 4]}])
+@pytest.mark.parametrize(
+    "change", [{"width": 10**9}, {"inputs": 10**15}, {"states": [10**12, 4]}, {"states": [1] * 100}]
+)
 def test_a_huge_config_takes_no_memory(model, path, change):
     save(model, path)
     rewritten(path, config=json.dumps(model.config.to_dict() | change))

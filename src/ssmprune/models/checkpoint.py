@@ -51,7 +51,7 @@ def _config(path: Path, metadata: dict[str, str]) -> Config:
         raise InputError(f"{path} has version {metadata.get('version')}; this ssmprune reads version {VERSION}.")
     try:
         values = json.loads(metadata.get("config", ""))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: the config is not JSON ({error}).") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: the config must be a JSON object, not {values!r}.")
@@ -63,8 +63,8 @@ def _config(path: Path, metadata: dict[str, str]) -> Config:
 
 def _empty_model(path: Path, config: Config, shapes: dict[str, tuple[int, ...]]) -> Classifier:
     """A model without memory whose names and shapes agree with the file's."""
-    sizes = (config.inputs, config.outputs, config.width, config.depth, *config.states)
-    if max(sizes) > sum(map(_numel, shapes.values())):
+    sizes = (config.inputs, config.outputs, config.width, *config.states)
+    if max(sizes) > sum(map(_numel, shapes.values())) or config.depth > len(shapes):
         raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
     with torch.device("meta"):
         model = Classifier(config)

@@ -40,7 +40,7 @@ class Config:
     bidirectional: bool = False
     conj_sym: bool = True  # a stored state stands for a conjugate pair
     discretization: str = "zoh"
-    pole_form: str = "exp"  # Re lambda = -exp(pole_re), min(pole_re, -1e-4) or pole_re
+    pole_form: str = "exp"  # Re λ = -exp(pole_re), min(pole_re, -1e-4) or pole_re
     blocks: int = 1  # HiPPO blocks of the initialisation
     step_min: float = 1e-3
     step_max: float = 1e-1

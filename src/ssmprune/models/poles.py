@@ -9,17 +9,17 @@ CLIP = -1e-4  # the largest real part a clipped pole may have
 
 
 def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
-    """Poles lambda (n,); Re lambda = -exp(pole_re) for "exp", min(pole_re, -1e-4) for "clip", pole_re for "free"."""
+    """Poles λ (n,); Re λ = -exp(pole_re) for "exp", min(pole_re, -1e-4) for "clip", pole_re for "free"."""
     if form == "exp":
         return torch.complex(-pole_re.exp(), pole_im)
     return torch.complex(pole_re.clamp(max=CLIP) if form == "clip" else pole_re, pole_im)
 
 
 def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    """log lambda_bar and the factor B_bar / B of x' = lambda x + B u sampled every `step`, all of shape (n,).
+    """log λ_bar and the factor B_bar / B of x' = λ x + B u sampled every `step`, all of shape (n,).
 
-    "zoh": lambda_bar = e^{lambda step}, factor (lambda_bar - 1) / lambda.
-    "bilinear": lambda_bar = (1 + lambda step/2) / (1 - lambda step/2), factor step / (1 - lambda step/2).
+    "zoh": λ_bar = e^{λ step}, factor (λ_bar - 1) / λ.
+    "bilinear": λ_bar = (1 + λ step/2) / (1 - λ step/2), factor step / (1 - λ step/2).
 
     >>> log_poles, factor = discretize(torch.tensor([-1 + 0j]), torch.tensor([0.1]), "zoh")
     >>> log_poles.real, factor.real
@@ -28,7 +28,7 @@ def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor
     z = poles * step
     if method == "bilinear":
         a, b = z.real / 2, z.imag / 2
-        decay = 0.5 * torch.log1p(4 * a / ((1 - a) ** 2 + b**2))  # log |lambda_bar|, exact for slow poles too
+        decay = 0.5 * torch.log1p(4 * a / ((1 - a) ** 2 + b**2))  # log |λ_bar|, exact for slow poles too
         angle = torch.atan2(b, 1 + a) + torch.atan2(b, 1 - a)
         return torch.complex(decay, angle), step / (1 - z / 2)
     still = poles == 0

@@ -18,7 +18,7 @@ Matrices: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class S5Layer(nn.Module):
-    """y_k = gain Re(C x_k) + D u_k with x_k = lambda_bar x_{k-1} + B_bar u_k (Smith et al., 2023).
+    """y_k = gain Re(C x_k) + D u_k with x_k = λ_bar x_{k-1} + B_bar u_k (Smith et al., 2023).
 
     `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A bidirectional
     layer runs a second scan backwards in time over the same B_bar u and reads it with a second C. States whose `mask`
@@ -62,7 +62,7 @@ class S5Layer(nn.Module):
         return 2.0 if self.conj_sym else 1.0
 
     def discretized(self) -> tuple[Tensor, Tensor]:
-        """log lambda_bar (n,) and B_bar (n, H), complex, differentiable; masked states have no input."""
+        """log λ_bar (n,) and B_bar (n, H), complex, differentiable; masked states have no input."""
         poles = continuous_poles(self.pole_re, self.pole_im, self.pole_form)
         log_poles, factor = discretize(poles, self.log_step.exp() * self.step_rescale, self.discretization)
         return log_poles, (factor * self.mask)[:, None] * torch.view_as_complex(self.B)
@@ -101,7 +101,7 @@ class S5Layer(nn.Module):
         return self._memory.matrices
 
     def _matrices(self) -> Matrices:
-        """lambda_bar (n,) and the real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
+        """λ_bar (n,) and the real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
         sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
         return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), (self.C * sign).flatten(2)
@@ -122,6 +122,7 @@ def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: b
     `blocks` copies of HiPPO-N share the states; with `conj_sym` the states of a block with Im > 0 are kept.
     B_bar = V^-1 B and C_bar = C V with truncated normal B, C of variance 1 / (states before halving).
     """
+    blocks = min(blocks, n)
     kept = -(-n // blocks)  # states of a block that are stored; the last block is cut when n is no multiple
     size = 2 * kept if conj_sym else kept
     poles, V = hippo_n(size)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 CHUNK = 8, 28  # least and most steps that run one after the other, for all chunks of the sequence at once
 WORTHWHILE = 40_000  # numbers that an operation should have so that several threads share it
@@ -72,6 +73,7 @@ class _Scan(torch.autograd.Function):
         return x
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, poles, state = ctx.saved_tensors
         grad_v = scan_(grad.clone(), poles.conj().resolve_conj(), not ctx.reverse)
