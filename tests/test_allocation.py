@@ -108,6 +108,14 @@ def test_counts_do_not_hang_on_the_last_binary_digit():
             assert kept_count(n, percent / 100) == n * (100 - percent) // 100
 
 
+def test_scores_may_be_read_only_and_are_not_changed():
+    scores = {"a": np.array([3.0, 1.0, 2.0]), "b": np.array([5.0, 4.0])}
+    for array in scores.values():
+        array.flags.writeable = False
+    for allocation in ALLOCATIONS:
+        assert allocation(scores, 0.5, best_of_each(scores))["b"][0]
+
+
 def test_ties_rank_the_higher_index_first():
     assert descending(np.array([1.0, 2.0, 1.0, 2.0])).tolist() == [3, 1, 2, 0]
 

@@ -253,6 +253,14 @@ def test_less_pruned_plans_keep_all_that_more_pruned_ones_do():
         assert all((more.keep[layer] <= less.keep[layer]).all() for layer in found)
 
 
+def test_scores_of_a_plan_make_other_plans():
+    found = sp.read(model("s5"))
+    first = sp.surgeon_plan(found, 0.5)
+    second = sp.plan_from_scores(found, first.scores, 0.5, sp.pooled, "again")
+    assert not any(first.difference(second).values())
+    assert sp.plan_from_scores(found, first.scores, 0.8, sp.uniform, "more").kept < first.kept
+
+
 def test_moments_of_another_model_are_refused():
     x = torch.randn(4, 30, 2, dtype=torch.float64)
     found, other = sp.read(model("s5")), sp.collect(model("s4d"), [x])
