@@ -113,7 +113,6 @@ def _mark(scores: Real, count: int, stay: Mask) -> Mask:
     if count == 0:
         return np.zeros(len(scores), bool)
     if len(forced):  # else the scores may be a plan's, which cannot be written
-        if len(forced):
         scores[forced] = np.inf
     threshold = scores.max() if count == 1 else np.partition(scores, len(scores) - count)[len(scores) - count]
     keep: Mask = scores > threshold
