@@ -64,7 +64,7 @@ def demo(
             {
                 "pruned": f"{row.ratio:.0%}",
                 "states": row.states,
-                "parameters": row.parameters,
+                "size": f"{row.parameters / 1000:.0f}k",
                 "speed": f"{row.speed:.2f}x",
             }
             | {name: f"{accuracy:.1%}" for name, accuracy in row.accuracy.items()}
