@@ -163,6 +163,16 @@ def test_slices_of_the_batch_change_nothing(options, bidirectional, monkeypatch)
         close(model(x, lengths), padded)
 
 
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+@torch.no_grad()
+def test_parts_of_long_sequences_change_nothing(options, monkeypatch):
+    model = small(**options).eval()
+    x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
+    whole = model(x, lengths)
+    monkeypatch.setattr(cache, "NUMBERS_AT_ONCE", 7 * 8)  # seven steps at a time
+    close(model(x, lengths), whole)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 @torch.no_grad()
 def test_padding_does_not_reach_the_logits(pooling):

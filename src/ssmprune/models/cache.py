@@ -9,6 +9,11 @@ import torch
 NUMBERS_AT_ONCE = 1 << 21  # in an activation: 8 MB in single precision
 
 
+def steps_at_once(width: int) -> int:
+    """The longest part of a sequence (length, width) that is worked on at a time."""
+    return max(1, NUMBERS_AT_ONCE // width)
+
+
 def groups(batch: int, length: int, width: int) -> Iterator[slice]:
     """The rows of a batch (batch, length, width) that go together.
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from .block import Block
-from .cache import groups, keep_freed_memory
+from .cache import groups, keep_freed_memory, steps_at_once
 from .config import Config as Config
 from .initial import dense, embedding
 
@@ -91,17 +91,14 @@ class Classifier(nn.Module):
         self._check_streaming()
         self._check(x, None)
         state = state or self.initial_state(len(x))
-        x, layers = self.encoder(x), []
-        for block, before in zip(self.blocks, state.layers, strict=True):
-            x, after = block.stream(x, before)
-            layers.append(after)
+        x, layers = self._advance(x, state.layers)
         steps = state.steps + x.shape[1]
         total = state.total
         if self._config.pooling == "mean":
             sums = total[:, None] + x.cumsum(1)
             total = sums[:, -1]
             x = sums / torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)[:, None]
-        return self._head(x), StreamState(tuple(layers), steps, total)
+        return self._head(x), StreamState(layers, steps, total)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """For one more step, (batch, inputs) or tokens (batch,): the logits so far, and the new state."""
@@ -118,9 +115,7 @@ class Classifier(nn.Module):
 
     def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """The pooled features (batch, width), or (batch, length, width) without pooling."""
-        x = self.encoder(x)
-        for block in self.blocks:
-            x = block(x)
+        x = self._encoded(x)
         if self._config.pooling == "none":
             return x
         if lengths is None:
@@ -130,6 +125,29 @@ class Classifier(nn.Module):
             return x[torch.arange(len(x), device=x.device), lengths - 1]
         valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return torch.einsum("blh,bl->bh", x, valid / lengths[:, None].to(x.dtype))
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        """The features (batch, length, width) of all steps; long sequences go in parts where that is possible."""
+        steps = steps_at_once(self._config.width)
+        in_one = self._config.bidirectional or self._config.family == "s4d"  # S4D convolves whole sequences
+        if in_one or torch.is_grad_enabled() or self.training or x.shape[1] <= steps:
+            x = self.encoder(x)
+            for block in self.blocks:
+                x = block(x)
+            return x
+        layers, parts = self.initial_state(len(x)).layers, []
+        for part in torch.split(x, steps, dim=1):
+            features, layers = self._advance(part, layers)
+            parts.append(features)
+        return torch.cat(parts, dim=1)
+
+    def _advance(self, x: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The features of the next chunk and the states of all layers after it."""
+        x, after = self.encoder(x), []
+        for block, before in zip(self.blocks, layers, strict=True):
+            x, state = block.stream(x, before)
+            after.append(state)
+        return x, tuple(after)
 
     def _head(self, x: Tensor) -> Tensor:
         if self.hidden is not None:

@@ -51,7 +51,8 @@ def _run(
     for rows in groups(*u.shape):
         x = states[:, rows] if keep else states[:, : rows.stop - rows.start]
         torch.mm(u[rows].view(-1, width), B.mT, out=x[0].view(-1, len(B)))
-        x[1:].copy_(x[:1])
+        if len(C) == 2:
+            x[1].copy_(x[0])
         if state is not None:
             _complex(x[0])[:, 0].addcmul_(poles, state[rows])
         torch.mul(u[rows], D, out=y[rows])

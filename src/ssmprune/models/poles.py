@@ -36,6 +36,6 @@ def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor
 
 
 def _expm1(z: Tensor) -> Tensor:
-    """e^z - 1 for complex z without cancellation near zero."""
-    x, y = z.real, z.imag
-    return torch.complex(torch.expm1(x) * y.cos() - 2 * (y / 2).sin() ** 2, x.exp() * y.sin())
+    """e^z - 1 = 2t / (1 - t) with t = tanh(z/2), which keeps the digits of a small z."""
+    t = torch.tanh(z / 2)
+    return 2 * t / (1 - t)

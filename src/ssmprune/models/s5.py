@@ -103,8 +103,8 @@ class S5Layer(nn.Module):
     def _matrices(self) -> Matrices:
         """λ_bar (n,) and the real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
-        sign = self.C.new_tensor([self.gain, -self.gain])  # Re(c x) = Re c Re x - Im c Im x
-        return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), (self.C * sign).flatten(2)
+        C = self.gain * torch.view_as_complex(self.C).conj()  # Re(c x) is the scalar product of conj(c) and x
+        return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), torch.view_as_real(C).flatten(2)
 
 
 class _Memory(NamedTuple):

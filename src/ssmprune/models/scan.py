@@ -45,10 +45,10 @@ def scan_(v: Tensor, poles: Tensor, reverse: bool = False) -> Tensor:
     carry = scan_(body[:, :, 0 if reverse else -1].clone(), powers[-1], reverse)[:, :, None]
     if reverse:
         body[:, :-1].addcmul_(powers.flip(0), carry[:, 1:])
-        _loop_(v[:, : rest + 1], poles, reverse)
     else:
         body[:, 1:].addcmul_(powers, carry[:, :-1])
-        _loop_(v[:, length - rest - 1 :], poles, reverse)
+    if rest:
+        _loop_(v[:, : rest + 1] if reverse else v[:, length - rest - 1 :], poles, reverse)
     return v
 
 
