@@ -112,7 +112,7 @@ SMALL_S4D: dict[str, Any] = {
 }
 SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
-    ("smnist", "s5"): {"epochs": 3, "warmup": 0.5},
+    ("smnist", "s5"): {"epochs": 4, "warmup": 0.5},
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
     ("psmnist", "s5"): {**SMALL_S5, "dropout": 0.1, "epochs": 3, "warmup": 0.4},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
