@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 FLOOR = {"errors", "files", "arrays"}
 CORE = FLOOR | {"discretization", "system", "norms", "criteria", "allocation", "methods", "limits", "plan"}
 SURGEON = {"features", "elimination", "calibration", "surgeon", "sequence", "certificates"}
-PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint"}
+PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint", "budget"}
 MAY_IMPORT = {
     "arrays": set(),
     "errors": set(),
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "criteria": FLOOR | {"system", "norms", "criteria"},
     "allocation": FLOOR,
     "methods": FLOOR | {"criteria", "allocation"},
+    "budget": FLOOR | {"allocation"},
     "limits": FLOOR | {"system", "allocation"},
     "plan": CORE,
     "features": FLOOR | {"system"},

@@ -1,0 +1,218 @@
+"""The folder a sweep writes: what was asked for, one line per finished cell, the plans.
+
+    RESULTS/sweep.json     what is compared: checkpoints, methods, ratios, seeds, examples, machine, command, date
+    RESULTS/cells.jsonl    one line per finished cell, on the disk before the next one starts
+    RESULTS/plans/CHECKPOINT/METHOD-RATIO-SEED.safetensors    the plan of a cell, written before its line
+
+A line that a kill has torn does not count: its cell is done again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+from ..files import write_atomically
+from ..plan import Plan
+
+FORMAT, VERSION = "ssmprune-sweep", 1
+FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
+GROWING = ("checkpoints", "methods", "ratios", "seeds")  # what a later sweep into the folder adds to
+
+
+class Key(NamedTuple):
+    """What makes a cell: two cells with one key are the same measurement."""
+
+    checkpoint: str
+    method: str
+    ratio: float
+    seed: int
+    split: str
+    examples: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One pruned model, evaluated. Accuracies and ratios are shares from 0 to 1; a conjugate pair is two states."""
+
+    checkpoint: str
+    task: str
+    method: str
+    ratio: float
+    seed: int
+    split: str
+    examples: int  # that were evaluated
+    rate: float  # of sampling, relative to training: 0.5 when every second sample was left out
+    accuracy: float
+    loss: float  # cross-entropy
+    states: dict[str, int]  # {layer: those kept}
+    states_before: dict[str, int]
+    parameters: int
+    parameters_before: int
+    speed: float | None = None  # times faster than the unpruned model, where it was measured
+
+    @property
+    def key(self) -> Key:
+        """What identifies the cell."""
+        return Key(*(getattr(self, name) for name in Key._fields))
+
+    @property
+    def pruned(self) -> float:
+        """The share of all states that is gone; floors can keep it below `ratio`."""
+        return 1 - sum(self.states.values()) / max(1, sum(self.states_before.values()))
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a sweep found; `about` is its sweep.json."""
+
+    folder: Path
+    about: dict[str, Any]
+    cells: list[Cell] = field(default_factory=list)  # without repetition, in the order they were finished
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Results:
+        """Read a folder that a sweep has written or is still writing."""
+        folder = Path(folder)
+        if not (folder / "sweep.json").is_file():
+            raise InputError(f"{folder} holds no sweep (no sweep.json); make one with `ssmprune sweep --out {folder}`.")
+        return cls(folder, _read_about(folder / "sweep.json"), list(_read_cells(folder / "cells.jsonl")))
+
+    @cached_property
+    def by_key(self) -> dict[Key, Cell]:
+        """Every cell by what identifies it."""
+        return {cell.key: cell for cell in self.cells}
+
+    def checkpoint_file(self, name: str) -> Path:
+        """The file of a checkpoint, as it was given to the sweep."""
+        for entry in self.about["checkpoints"]:
+            if entry["name"] == name:
+                return Path(entry["file"])
+        known = ", ".join(entry["name"] for entry in self.about["checkpoints"])
+        raise InputError(f"{self.folder} has no checkpoint {name!r}; it has {known}.")
+
+    def plan_path(self, cell: Cell) -> Path:
+        """Where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
+        return plan_path(self.folder, cell)
+
+    def plan(self, cell: Cell) -> Plan:
+        """The plan of a cell."""
+        return Plan.load(self.plan_path(cell))
+
+
+class Writer:
+    """Adds cells to a folder, each on the disk before `add` returns."""
+
+    def __init__(self, folder: Path, lines: int) -> None:
+        """Append to the cells of `folder`; see `writing`."""
+        self._folder, self._lines = folder, lines
+
+    def add(self, cell: Cell, plan: Plan | None = None) -> None:
+        """Write the plan, then the line that makes the cell count."""
+        if plan is not None:
+            plan.save(plan_path(self._folder, cell))
+        os.write(self._lines, (json.dumps(asdict(cell)) + "\n").encode())
+        os.fsync(self._lines)
+
+
+@contextmanager
+def writing(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Results]]:
+    """Open a folder to add cells to it: a writer, and what an earlier sweep left there.
+
+    Checkpoints, methods, ratios and seeds of both are listed in sweep.json. A checkpoint of the same name must be the
+    same file. Only one sweep may write at a time.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = os.open(folder / "cells.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise InputError(f"Cannot write to {folder}: {error.strerror}; give another folder.") from error
+    try:
+        _lock(lines, folder)
+        path = folder / "sweep.json"
+        merged = _merged(_read_about(path), about, folder) if path.is_file() else about
+        write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
+        whole = _whole_lines(folder / "cells.jsonl")
+        os.ftruncate(lines, sum(map(len, whole)))  # off with a line that a kill has torn
+        yield Writer(folder, lines), Results.read(folder)
+    finally:
+        os.close(lines)
+
+
+def plan_path(folder: Path, cell: Cell) -> Path:
+    """Where the plan of a cell lies below a folder of results.
+
+    >>> cell = Cell("smnist-s5", "smnist", "h2/uniform", 0.5, 0, "test", 9, 1.0, 1.0, 0.0, {}, {}, 1, 1)
+    >>> plan_path(Path("results"), cell).as_posix()
+    'results/plans/smnist-s5/h2_uniform-0.5-0.safetensors'
+    """
+    method = cell.method.replace("/", "_")
+    return folder / "plans" / cell.checkpoint / f"{method}-{cell.ratio:.10g}-{cell.seed}.safetensors"
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not readable ({error}); it is damaged, so sweep into a new folder.") from error
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise InputError(f"{path} is not the description of a sweep (format {FORMAT!r} expected).")
+    if about.get("version") != VERSION:
+        raise InputError(f"{path} has version {about.get('version')}, this ssmprune reads {VERSION}; sweep again.")
+    if missing := [name for name in GROWING if not isinstance(about.get(name), list)]:
+        raise InputError(f"{path} lacks the lists {', '.join(missing)}; it is damaged, so sweep into a new folder.")
+    return about
+
+
+def _read_cells(path: Path) -> Iterator[Cell]:
+    known = {cell_field.name for cell_field in fields(Cell)}
+    found: dict[Key, Cell] = {}
+    for number, line in enumerate(_whole_lines(path), 1):
+        try:
+            content = json.loads(line)
+            cell = Cell(**{name: value for name, value in content.items() if name in known})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
+        found[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
+    yield from found.values()
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    return [line for line in lines if line.endswith(b"\n")]
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The newer description with everything in it that the older lists."""
+    files = {entry["name"]: entry.get("sha256") for entry in old["checkpoints"]}
+    for entry in new["checkpoints"]:
+        if files.get(entry["name"], entry.get("sha256")) != entry.get("sha256"):
+            raise InputError(
+                f"{folder} has results of another checkpoint called {entry['name']!r}; sweep into a new folder."
+            )
+    merged = old | new
+    names = {entry["name"] for entry in new["checkpoints"]}
+    merged["checkpoints"] = [entry for entry in old["checkpoints"] if entry["name"] not in names] + new["checkpoints"]
+    merged["methods"] = list(dict.fromkeys(old["methods"] + new["methods"]))
+    for name in ("ratios", "seeds"):
+        merged[name] = sorted({*old[name], *new[name]})
+    return merged
+
+
+def _lock(lines: int, folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there, nobody watches
+        return
+    try:
+        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however it ends
+    except OSError as error:
+        raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error
