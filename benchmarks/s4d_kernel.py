@@ -14,6 +14,7 @@ from torch import Tensor
 
 import ssmprune as sp
 from ssmprune.experiments.measure import interleaved
+from ssmprune.models.cache import keep_freed_memory
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.vandermonde import kernel
 
@@ -30,6 +31,7 @@ def plain(log_poles: Tensor, weights: Tensor) -> Tensor:  # (n,), (n,) -> (chann
 @torch.no_grad()
 def measure() -> list[Figure]:
     torch.manual_seed(0)
+    keep_freed_memory()  # as every model does
     full = S4DLayer(CHANNELS, CHANNELS * PAIRS)
     shrunk = sp.prune(full, 0.8)
     inputs, fewer = system(full), system(shrunk)

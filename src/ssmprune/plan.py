@@ -14,7 +14,7 @@ import numpy as np
 from .allocation import Allocation, Masks, Scores
 from .arrays import Complex, Real, joined
 from .errors import InputError
-from .files import write_atomically
+from .files import digest, existing, write_atomically
 from .limits import Limits
 from .methods import LAST, Method
 from .system import DiagonalSystem
@@ -142,6 +142,7 @@ class Plan:
         tensors |= {f"C/{layer}": np.stack([C.real, C.imag], axis=-1) for layer, C in self.C.items()}
         tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
         tensors = {name: np.ascontiguousarray(values) for name, values in tensors.items()}  # written as it lies
+        about["digest"] = digest(tensors, json.dumps(about))
         metadata = {"ssmprune": json.dumps(about)}  # one entry: the same plan, the same bytes
         write_atomically(path, save(tensors, metadata))
 
@@ -150,27 +151,30 @@ class Plan:
         """Read a plan written by `save`."""
         from safetensors import SafetensorError, safe_open
 
-        if not Path(path).is_file():
+        if not Path(path).exists():
             raise InputError(f"There is no plan at {path}; make one with `ssmprune plan CKPT --ratio R --out {path}`.")
         try:
-            with safe_open(path, framework="numpy") as file:
+            with safe_open(existing(path), framework="numpy") as file:
                 about = _about(path, file.metadata() or {})
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            announced = about.pop("digest", None)  # absent from plans of earlier versions
+            if announced not in (None, digest(tensors, json.dumps(about))):
+                raise InputError(f"{path} is damaged: its digest is wrong. Make the plan again.")
             layers = {layer["name"]: layer for layer in about["layers"]}
             refitted = [layer for layer in layers if f"C/{layer}" in tensors]
             return cls(
                 keep={layer: tensors[f"keep/{layer}"] for layer in layers},
-                scores={layer: tensors[f"scores/{layer}"] for layer in layers},
+                scores={layer: np.asarray(tensors[f"scores/{layer}"], np.float64) for layer in layers},
                 method=str(about["method"]),
-                ratio=float(about["ratio"]),
+                ratio=_share(about["ratio"]),
                 fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
-                states_per_entry={layer: int(entry["states_per_entry"]) for layer, entry in layers.items()},
+                states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
                 C={layer: joined(*np.moveaxis(tensors[f"C/{layer}"], -1, 0)) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
             )
         except InputError:
             raise
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        except (SafetensorError, OSError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{path} is not a whole plan ({error}); it is damaged or another kind of file.") from error
 
 
@@ -247,9 +251,21 @@ def _score(layer: str, system: DiagonalSystem, method: Method, rng: np.random.Ge
     return scores
 
 
+def _share(value: Any) -> float:
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"the ratio is {value!r}, expected 0 to 1")
+    return float(value)
+
+
+def _one_or_two(value: Any) -> int:
+    if value not in (1, 2):
+        raise ValueError(f"a layer has {value!r} states per entry, expected 1 or 2")
+    return int(value)
+
+
 def _about(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> dict[str, Any]:
     about = json.loads(metadata.get("ssmprune", "{}"))
-    if about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(f"{path} is not a plan; make one with `ssmprune plan`.")
     if about["version"] != VERSION:
         raise InputError(

@@ -5,8 +5,11 @@ A Flax file is msgpack: nested maps whose arrays are extensions, each a packed (
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import struct
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
-from .files import write_atomically
+from .files import read_whole, write_atomically
 
 ARRAY, COMPLEX, SCALAR = 1, 2, 3  # Flax's extension types
 TYPES = {f"{kind}{bits}" for kind, sizes in {"float": (16, 32, 64), "complex": (64, 128)}.items() for bits in sizes}
@@ -25,11 +28,7 @@ AXES = 32  # numpy's limit; nothing else in these files is a list
 
 def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a `.msgpack` file of Flax, a `.safetensors` file, or a torch checkpoint (its tensors alone, no code)."""
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    path, content = Path(path), read_whole(path)
     try:
         tree = {".msgpack": from_msgpack, ".safetensors": _from_safetensors}.get(path.suffix, _from_torch)(content)
     except InputError as error:
@@ -141,14 +140,27 @@ def _from_safetensors(content: bytes) -> dict[str, Any]:
         raise InputError(f"Damaged, or no safetensors file ({error}).") from error
 
 
-def _from_torch(content: bytes) -> dict[str, Any]:
-    import io
+def _check_zip(content: bytes) -> None:
+    """Refuse archives whose members claim more than is there; torch stores them uncompressed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            claimed = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error) as error:
+        raise InputError(
+            f"Not a torch checkpoint ({error}); give a .msgpack, .safetensors or .pt file, the last one saved by "
+            "torch 1.6 or later."
+        ) from error
+    if claimed > len(content):
+        raise InputError(f"The archive claims {claimed:,} bytes and has {len(content):,}; save the state dict again.")
 
+
+def _from_torch(content: bytes) -> dict[str, Any]:
     from .checkpoint import need_torch
 
     need_torch()
     import torch
 
+    _check_zip(content)
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what its readers of zip and pickle do on damaged or unsafe files

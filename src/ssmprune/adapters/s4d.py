@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ..arrays import Complex, Mask, Real
 from ..system import DiagonalSystem
 from . import torch_states
@@ -50,6 +52,17 @@ class S4DAdapter:
     def refit(self, layer: S4DLayer, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""
         torch_states.refit(layer, keep, C[:, 0], D_change, self.state_axis["C"])
+
+    def write(self, layer: S4DLayer, system: DiagonalSystem) -> None:
+        """Make the layer compute another system of its width, in place; B becomes 1, its size goes into C; D stays."""
+        assert system.channel is not None
+        order = np.argsort(system.channel, kind="stable")
+        channel = system.channel[order]
+        step = np.exp(torch_states.numbers(layer.log_step.double()))[channel] * layer.step_rescale
+        lam = torch_states.continuous(layer, system.log_poles[order], step)
+        C = (system.C * system.B[:, 0])[:, 0, order] / torch_states.discretization(layer)(lam, step)[1]
+        tensors = {"B": torch_states.parts(np.ones_like(lam)), "C": torch_states.parts(C), "channel": channel}
+        torch_states.write(layer, lam, tensors)
 
 
 ADAPTER = S4DAdapter()

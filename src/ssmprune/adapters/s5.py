@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from ..arrays import Complex, Mask, Real
 from ..system import DiagonalSystem
 from . import torch_states
@@ -49,6 +51,15 @@ class S5Adapter:
     def refit(self, layer: S5Layer, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""
         torch_states.refit(layer, keep, C, D_change, self.state_axis["C"])
+
+    def write(self, layer: S5Layer, system: DiagonalSystem) -> None:
+        """Make the layer compute another system of its width, in place, with the mean of its steps; D stays."""
+        log_step = np.full(system.n, torch_states.numbers(layer.log_step.double()).mean())
+        step = np.exp(log_step) * layer.step_rescale
+        lam = torch_states.continuous(layer, system.log_poles, step)
+        B = system.B / torch_states.discretization(layer)(lam, step)[1][:, None]
+        tensors = {"B": torch_states.parts(B), "C": torch_states.parts(system.C), "log_step": log_step}
+        torch_states.write(layer, lam, tensors)
 
 
 ADAPTER = S5Adapter()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arrays import Complex, Mask, Real, joined
 from ..discretization import Discretization, bilinear, zoh
+from ..errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+CLIP = -1e-4  # the largest real part of a clipped pole
 COMMON_AXES = {"pole_re": 0, "pole_im": 0, "B": 0, "mask": 0}
 
 
@@ -27,6 +30,11 @@ def modules(model: Any, module: str, class_name: str) -> dict[str, Any]:
 def numbers(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values as numpy."""
     return tensor.detach().cpu().numpy()
+
+
+def parts(values: Complex) -> Real:
+    """Return the real and the imaginary part along a new last axis."""
+    return np.stack([values.real, values.imag], axis=-1)
 
 
 def complex_numbers(tensor: Tensor) -> Complex:
@@ -61,8 +69,7 @@ def shrink(layer: nn.Module, keep: Mask, state_axis: dict[str, int]) -> None:
     index = torch.from_numpy(np.flatnonzero(keep))
     for name, axis in state_axis.items():
         tensor = getattr(layer, name)
-        cut = tensor.detach().index_select(axis, index.to(tensor.device))
-        setattr(layer, name, torch.nn.Parameter(cut, tensor.requires_grad) if name in layer._parameters else cut)
+        _put(layer, name, tensor.detach().index_select(axis, index.to(tensor.device)))
 
 
 def refit(layer: Any, keep: Mask, C: Complex, D_change: Real, state_axis: int) -> None:
@@ -72,3 +79,29 @@ def refit(layer: Any, keep: Mask, C: Complex, D_change: Real, state_axis: int) -
     index = torch.from_numpy(np.flatnonzero(keep)).to(layer.C.device)
     layer.C.detach().index_copy_(state_axis, index, torch.view_as_real(torch.tensor(C)).to(layer.C))
     layer.D.detach().add_(torch.tensor(D_change).to(layer.D))
+
+
+def write(layer: Any, lam: Complex, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Give a layer other states: their continuous poles, and the tensors that run over them."""
+    import torch
+
+    if layer.pole_form == "clip" and (lam.real > CLIP).any():
+        raise InputError(f"This layer clips poles at {CLIP}; one to be written has the real part {lam.real.max():.2g}.")
+    decay = {"exp": np.log(-lam.real), "clip": lam.real, "free": lam.real}[layer.pole_form]
+    every = {"pole_re": decay, "pole_im": lam.imag, "mask": np.ones(len(lam), bool), **tensors}
+    for name, values in every.items():
+        _put(layer, name, torch.from_numpy(np.ascontiguousarray(values)).to(getattr(layer, name)))
+
+
+def continuous(layer: Any, log_poles: Complex, step: Real) -> Complex:
+    """Return the poles λ (n,) that the layer's discretisation turns into these."""
+    w = np.tanh(log_poles / 2) * 2 if layer.discretization == "bilinear" else log_poles
+    return np.asarray(w / step, np.complex128)
+
+
+def _put(layer: nn.Module, name: str, values: Tensor) -> None:
+    """Replace a parameter or buffer by one of another shape."""
+    import torch
+
+    old = getattr(layer, name)
+    setattr(layer, name, torch.nn.Parameter(values, old.requires_grad) if name in layer._parameters else values)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import read_whole, write_atomically
 
 
 def card_path(checkpoint: Path) -> Path:
@@ -27,11 +27,13 @@ def write_card(checkpoint: Path, card: dict[str, Any]) -> None:
 def read_card(checkpoint: Path) -> dict[str, Any]:
     """Return the card of a checkpoint, empty if it has none."""
     path = card_path(checkpoint)
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
-        card = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        card = json.loads(read_whole(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable card ({error}); mend or remove it.") from error
     if not isinstance(card, dict):
         raise InputError(f"{path} must hold a JSON object; it holds {type(card).__name__}.")
@@ -41,4 +43,7 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:
     """Return the parameters of the task that a checkpoint was trained with, empty if its card tells of none."""
     card = read_card(checkpoint)
-    return dict(card.get("task_parameters", {})) if card.get("task") == task else {}
+    parameters = card.get("task_parameters", {}) if card.get("task") == task else {}
+    if not isinstance(parameters, dict):
+        raise InputError(f"{card_path(checkpoint)}: task_parameters must be names and numbers, not {parameters!r}.")
+    return parameters

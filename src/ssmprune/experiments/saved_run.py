@@ -17,7 +17,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import digest, existing, write_atomically
 
 
 @dataclass
@@ -38,20 +38,23 @@ def save_state(
     for name, parameter in model.named_parameters():
         for moment, value in optimizer.state[parameter].items():
             tensors[f"adam/{name}/{moment}"] = value
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     metadata = {"position": json.dumps(asdict(position)), "identity": json.dumps(identity)}
-    write_atomically(path, to_bytes({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata))
+    write_atomically(path, to_bytes(tensors, metadata | {"digest": _digest(tensors, metadata)}))
 
 
 def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]) -> Position:
     """Put weights and moments back into `model` and `optimizer`; refuse the state of another training."""
-    device = next(model.parameters()).device
     try:
-        with safe_open(path, "pt", device=str(device)) as file:
-            metadata = file.metadata()
+        with safe_open(existing(path), "pt") as file:
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (OSError, SafetensorError) as error:
+        saved, position = json.loads(metadata["identity"]), Position(**json.loads(metadata["position"]))
+        whole = metadata.get("digest") in (None, _digest(tensors, metadata))  # None: saved before there were digests
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"Cannot read the saved training {path}: {error}. Remove it to start afresh.") from error
-    saved = json.loads(metadata["identity"])
+    if not whole:
+        raise InputError(f"The saved training {path} is damaged: its digest is wrong. Remove it to start afresh.")
     changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
     if changed:
         raise InputError(
@@ -62,8 +65,13 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, i
     for name, parameter in model.named_parameters():
         prefix = f"adam/{name}/"
         moments = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        optimizer.state[parameter] = moments
-    return Position(**json.loads(metadata["position"]))
+        optimizer.state[parameter] = {moment: value.to(parameter.device) for moment, value in moments.items()}
+    return position
+
+
+def _digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    about = metadata["identity"] + metadata["position"]
+    return digest({name: tensor.numpy() for name, tensor in tensors.items()}, about)
 
 
 class Log:

@@ -12,7 +12,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import digest, existing, write_atomically
 from .classifier import Classifier
 from .config import Config
 
@@ -21,17 +21,19 @@ FORMAT, VERSION = "ssmprune-classifier", 1
 
 def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     """Write the model's config and tensors to one `.safetensors` file."""
-    metadata = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}
+    config = json.dumps(model.config.to_dict())
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    metadata = {"format": FORMAT, "version": str(VERSION), "config": config, "digest": _digest(tensors, config)}
     write_atomically(path, to_bytes(tensors, metadata))
 
 
 def load(path: str | os.PathLike[str]) -> Classifier:
     """The model that `save` wrote, in evaluation mode on the CPU, in the precision it was saved in."""
-    path = Path(path)
+    path = existing(path)
     try:
         with safe_open(path, framework="pt") as file:
-            config = _config(path, file.metadata() or {})
+            metadata = file.metadata() or {}
+            config = _config(path, metadata)
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             model = _empty_model(path, config, shapes)
             tensors = {name: file.get_tensor(name).clone() for name in shapes}  # aligned, apart from the file
@@ -40,6 +42,9 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     except SafetensorError as error:
         raise InputError(f"{path} is damaged or no safetensors file ({error}).") from error
     _check_types(path, model, tensors)
+    _check_values(path, tensors, config.width)
+    if metadata.get("digest") not in (None, _digest(tensors, metadata["config"])):  # None: an earlier version's file
+        raise InputError(f"{path} is damaged: its digest is wrong. Fetch or save it again.")
     model.load_state_dict(tensors, assign=True)
     return model.eval()
 
@@ -88,6 +93,28 @@ def _check_types(path: Path, model: Classifier, tensors: dict[str, Tensor]) -> N
         expected = real if tensor.is_floating_point() else tensor.dtype
         if tensors[name].dtype != expected:
             raise InputError(f"{path}: {name} holds {tensors[name].dtype}, expected {expected}.")
+
+
+def _check_values(path: Path, tensors: dict[str, Tensor], width: int) -> None:
+    """Refuse numbers that are none, and states whose owners are out of range or out of order."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            count = int((~tensor.isfinite()).sum())
+            raise InputError(
+                f"{path}: {name} holds NaN or infinite numbers ({count} of {tensor.numel()}); the file is damaged or "
+                "the training diverged."
+            )
+        if name.endswith(".channel") and len(tensor):
+            low, high = int(tensor.min()), int(tensor.max())
+            if low < 0 or high >= width or (tensor.diff() < 0).any():
+                raise InputError(
+                    f"{path}: {name} must hold ascending channels from 0 to {width - 1}; it goes from {low} to {high}"
+                    f"{', not ascending' if 0 <= low and high < width else ''}."
+                )
+
+
+def _digest(tensors: dict[str, Tensor], config: str) -> str:
+    return digest({name: tensor.numpy() for name, tensor in tensors.items()}, config)
 
 
 def _numel(shape: tuple[int, ...]) -> int:

@@ -20,6 +20,13 @@ CHOICES = {
 POSITIVE = ("inputs", "outputs", "width", "blocks", "step_min", "step_max", "step_rescale", "norm_eps")
 
 
+def check_choices(owner: str = "", **chosen: str) -> None:
+    """Refuse an option that is not among its choices."""
+    for name, value in chosen.items():
+        if value not in CHOICES[name]:
+            raise InputError(f"{owner}{name} must be one of {', '.join(CHOICES[name])}, not {value!r}.")
+
+
 @dataclass(frozen=True)
 class Config:
     """The architecture of a `Classifier`; `states` holds the stored states of each layer and so sets the depth.
@@ -61,9 +68,7 @@ class Config:
         """Refuse what cannot be built."""
         for name, kind in get_type_hints(Config).items():
             self._check_type(name, kind)
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                self._refuse(name, f"one of {', '.join(allowed)}")
+        check_choices("Config.", **{name: getattr(self, name) for name in CHOICES})
         for name in POSITIVE:
             if not 0 < getattr(self, name) < math.inf:
                 self._refuse(name, "positive and finite")
@@ -110,7 +115,7 @@ class Config:
         else:
             values = (value,)
         for item in values:
-            whole_number_for_float = kind is float and type(item) is int
+            whole_number_for_float = kind is float and type(item) is int and abs(item) < 2**63
             if type(item) is not kind and not whole_number_for_float:
                 self._refuse(name, f"of type {kind.__name__}")
 

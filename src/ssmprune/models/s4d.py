@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..errors import InputError
+from .config import check_choices
 from .hippo import hippo_n
 from .poles import continuous_poles, discretize
 from .scan import scan
@@ -47,6 +48,7 @@ class S4DLayer(nn.Module):
     ) -> None:
         """Poles at S4D-LegS, shared out evenly to the channels; B = 1, random C, D and steps."""
         super().__init__()
+        check_choices(discretization=discretization, pole_form=pole_form)
         self.bidirectional, self.conj_sym = bidirectional, conj_sym
         self.discretization, self.pole_form = discretization, pole_form
         self.step_rescale, self.backward_delay = step_rescale, backward_delay

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from .config import check_choices
 from .hippo import hippo_n
 from .initial import truncated_normal
 from .mimo import respond
@@ -43,6 +44,7 @@ class S5Layer(nn.Module):
     ) -> None:
         """Poles at HiPPO-N, random B, C, D and steps between step_min and step_max."""
         super().__init__()
+        check_choices(discretization=discretization, pole_form=pole_form)
         self.bidirectional, self.conj_sym = bidirectional, conj_sym
         self.discretization, self.pole_form = discretization, pole_form
         self.step_rescale = step_rescale

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from ..files import write_atomically
+from ..files import digest, write_atomically
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -21,7 +20,7 @@ def cached(path: Path, make: Callable[[], Arrays]) -> Arrays:
     arrays = _read(path)
     if arrays is None:
         arrays = make()
-        write_atomically(path, save(arrays, {"digest": _digest(arrays)}))
+        write_atomically(path, save(arrays, {"digest": digest(arrays)}))
     return arrays
 
 
@@ -32,14 +31,6 @@ def _read(path: Path) -> Arrays | None:
         with safe_open(path, "numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             announced = (file.metadata() or {}).get("digest")
-    except SafetensorError:
+    except (OSError, SafetensorError, KeyError, TypeError):  # the last two for types that numpy does not have
         return None
-    return arrays if announced == _digest(arrays) else None
-
-
-def _digest(arrays: Arrays) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
+    return arrays if announced == digest(arrays) else None

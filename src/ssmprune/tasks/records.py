@@ -25,6 +25,6 @@ def read_records(path: Path, pixels: int) -> NDArray[np.uint8]:
 
 def kept_records(path: Path, pixels: int, make: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """The records in `path`; if there are none, those from `make()`, which are then put there."""
-    if not path.is_file() or path.stat().st_size % (1 + pixels):
+    if not path.is_file() or path.stat().st_size == 0 or path.stat().st_size % (1 + pixels):
         write_atomically(path, make().tobytes())
     return read_records(path, pixels)
