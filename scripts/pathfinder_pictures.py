@@ -14,6 +14,7 @@ COLUMNS = 4
 
 
 def main(out: Path) -> None:
+    """Draw both tasks side by side, label 1 above label 0."""
     figure, axes = plt.subplots(2, 2 * COLUMNS, figsize=(12, 3.4), layout="constrained")
     for half, name in enumerate(("pathfinder", "pathx")):
         drawn = draw(get(name).look, 60, np.random.default_rng(0))

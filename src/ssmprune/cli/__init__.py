@@ -12,10 +12,10 @@ from rich.markup import escape
 from .. import __version__, adapters, criteria, tasks
 from ..errors import InputError
 from ..methods import named
-from . import exporting, importing, measuring, pruning, training
+from . import exporting, importing, measuring, pruning, sweeping, training
 from .common import Json, app, show, table
 
-__all__ = ["app", "exporting", "importing", "main", "measuring", "pruning", "training"]
+__all__ = ["app", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
 
 
 def main() -> None:

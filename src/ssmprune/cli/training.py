@@ -33,7 +33,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model, or fine-tune a pruned one; the same command goes on after an interruption."""
-    _prepare(threads)
+    prepare(threads)
     from ..experiments import processes, recipes
     from ..experiments.train import train
 
@@ -61,7 +61,7 @@ def evaluate(
 
     Task parameters are those of the model's card, if one lies beside it, unless --set says otherwise.
     """
-    _prepare(threads)
+    prepare(threads)
     from ..experiments import cards
     from ..experiments.evaluate import evaluate
 
@@ -74,7 +74,7 @@ def evaluate(
     show(facts, as_json, table(str(checkpoint), [readable]))
 
 
-def _prepare(threads: int | None) -> None:
+def prepare(threads: int | None) -> None:
     """Set the switches that belong to a whole process, which the library never touches."""
     need_torch()
     import torch

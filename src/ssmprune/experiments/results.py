@@ -77,6 +77,7 @@ class Results:
     folder: Path
     about: dict[str, Any]
     cells: list[Cell] = field(default_factory=list)  # without repetition, in the order they were finished
+    refused: dict[Key, str] = field(default_factory=dict)  # cells that cannot be, and why
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Results:
@@ -84,7 +85,7 @@ class Results:
         folder = Path(folder)
         if not (folder / "sweep.json").is_file():
             raise InputError(f"{folder} holds no sweep (no sweep.json); make one with `ssmprune sweep --out {folder}`.")
-        return cls(folder, _read_about(folder / "sweep.json"), list(_read_cells(folder / "cells.jsonl")))
+        return cls(folder, _read_about(folder / "sweep.json"), *_read_cells(folder / "cells.jsonl"))
 
     @cached_property
     def by_key(self) -> dict[Key, Cell]:
@@ -99,11 +100,11 @@ class Results:
         known = ", ".join(entry["name"] for entry in self.about["checkpoints"])
         raise InputError(f"{self.folder} has no checkpoint {name!r}; it has {known}.")
 
-    def plan_path(self, cell: Cell) -> Path:
+    def plan_path(self, cell: Cell | Key) -> Path:
         """Where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
         return plan_path(self.folder, cell)
 
-    def plan(self, cell: Cell) -> Plan:
+    def plan(self, cell: Cell | Key) -> Plan:
         """The plan of a cell."""
         return Plan.load(self.plan_path(cell))
 
@@ -119,7 +120,14 @@ class Writer:
         """Write the plan, then the line that makes the cell count."""
         if plan is not None:
             plan.save(plan_path(self._folder, cell))
-        os.write(self._lines, (json.dumps(asdict(cell)) + "\n").encode())
+        self._append(asdict(cell))
+
+    def refuse(self, key: Key, reason: str) -> None:
+        """Write down that a cell cannot be."""
+        self._append(key._asdict() | {"refused": reason})
+
+    def _append(self, line: dict[str, Any]) -> None:
+        os.write(self._lines, (json.dumps(line) + "\n").encode())
         os.fsync(self._lines)
 
 
@@ -147,7 +155,7 @@ def writing(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Resul
         os.close(lines)
 
 
-def plan_path(folder: Path, cell: Cell) -> Path:
+def plan_path(folder: Path, cell: Cell | Key) -> Path:
     """Where the plan of a cell lies below a folder of results.
 
     >>> cell = Cell("smnist-s5", "smnist", "h2/uniform", 0.5, 0, "test", 9, 1.0, 1.0, 0.0, {}, {}, 1, 1)
@@ -172,17 +180,21 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _read_cells(path: Path) -> Iterator[Cell]:
+def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
     known = {cell_field.name for cell_field in fields(Cell)}
     found: dict[Key, Cell] = {}
+    refused: dict[Key, str] = {}
     for number, line in enumerate(_whole_lines(path), 1):
         try:
             content = json.loads(line)
+            if "refused" in content:
+                refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
+                continue
             cell = Cell(**{name: value for name, value in content.items() if name in known})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
         found[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
-    yield from found.values()
+    return list(found.values()), refused
 
 
 def _whole_lines(path: Path) -> list[bytes]:

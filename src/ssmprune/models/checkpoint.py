@@ -109,7 +109,7 @@ def _check_values(path: Path, tensors: dict[str, Tensor], width: int) -> None:
             if low < 0 or high >= width or (tensor.diff() < 0).any():
                 raise InputError(
                     f"{path}: {name} must hold ascending channels from 0 to {width - 1}; it goes from {low} to {high}"
-                    f"{', not ascending' if 0 <= low and high < width else ''}."
+                    f"{', not ascending' if low >= 0 and high < width else ''}."
                 )
 
 
