@@ -23,7 +23,7 @@ def train(
     task: TaskName,
     run: Annotated[Path, typer.Option("--run", help="Folder of this training; one that was interrupted goes on.")],
     model: Annotated[str, typer.Option("--model", help="s5 or s4d.")] = "s5",
-    recipe: Annotated[str, typer.Option("--recipe", help="paper, or cpu for what one thread can do.")] = "cpu",
+    recipe: Annotated[str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --start.")] = "cpu",
     data: Data = None,
     seed: Annotated[int, typer.Option("--seed", help="Of weights, data order and dropout.")] = 0,
     start: Annotated[Path | None, typer.Option("--start", help="Fine-tune this checkpoint, full or shrunk.")] = None,
@@ -34,12 +34,14 @@ def train(
 ) -> None:
     """Train a model, or fine-tune a pruned one; the same command goes on after an interruption."""
     prepare(threads)
-    from ..experiments import processes, recipes
+    from ..experiments import cards, processes, recipes
     from ..experiments.train import train
 
     chosen, how = tasks.get(task), recipes.get(task, model, recipe)
     processes.relaunch(devices, nodes)
     result = train(chosen, how, run, root=data, seed=seed, start=load(start) if start else None)
+    if result.finished and processes.speaks_for_all():
+        cards.write_card(result.best, cards.of_training(run / "log.jsonl"))
     facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
     show(facts, as_json, table(f"{model} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
 

@@ -40,6 +40,29 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
     return card
 
 
+def of_training(log: Path) -> dict[str, Any]:
+    """Return the card of a training from its log: what it was told, how far it came."""
+    try:
+        events = [json.loads(line) for line in log.read_text().splitlines()]
+        start = next(event for event in events if event["event"] == "start")
+        recipe, validations = start["recipe"], [event for event in events if event["event"] == "validation"]
+        curve = [event["accuracy"] for event in validations]
+        return {
+            "task": start["task"],
+            "task_parameters": recipe["task"],
+            "model": recipe["family"],
+            "recipe": recipe,
+            "seed": start["seed"],
+            "training_examples": start["examples"],
+            "epochs": len(curve),
+            "validation_accuracy": max(curve),
+            "validation_curve": curve,
+            "seconds": validations[-1]["seconds"],
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
+        raise InputError(f"{log} is not the log of a training that has been validated ({error!r}).") from error
+
+
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:
     """Return the parameters of the task that a checkpoint was trained with, empty if its card tells of none."""
     card = read_card(checkpoint)

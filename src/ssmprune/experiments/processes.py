@@ -111,6 +111,11 @@ def joined() -> Iterator[Group]:
         dist.destroy_process_group()
 
 
+def speaks_for_all() -> bool:
+    """Whether this process is the only one or torchrun's first: one of them writes what all have reached."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def relaunch(devices: int, nodes: int = 1) -> None:
     """Replace this process by torchrun running the same command in `devices` processes on each of `nodes` machines.
 

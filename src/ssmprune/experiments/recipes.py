@@ -1,7 +1,8 @@
 """How each model is trained: the paper's two hyperparameter tables as data, and what fits one CPU thread.
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
-listed in `CPU`, so `differences` can always say what was cut.
+listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe is one more epoch at a quarter of the
+rates of `cpu`, for a model that is trained already, pruned or not.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ SMALL_S4D: dict[str, Any] = {
 }
 SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
-    ("smnist", "s5"): {"epochs": 4, "warmup": 0.5},
+    ("smnist", "s5"): {"epochs": 3, "warmup": 0.5},
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
     ("psmnist", "s5"): {**SMALL_S5, "dropout": 0.1, "epochs": 3, "warmup": 0.4},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
@@ -120,7 +121,11 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("scifar", "s4d"): {**SMALL_S4D, "epochs": 5},
     ("listops", "s5"): {**SMALL_S5, "epochs": 20, "task": SHORT_LISTOPS},
     ("listops", "s4d"): {**SMALL_S4D, "epochs": 15, "task": SHORT_LISTOPS},
-    ("text", "s5"): {**SMALL_S5, "batch": 25, "epochs": 3, "warmup": 0.5, "task": {"length": 1024}},
+    ("text", "s5"): {
+        **SMALL_S5,
+        **{"batch": 25, "epochs": 4, "warmup": 0.5, "lr": 0.002, "ssm_lr": 0.002, "dropout": 0.0},
+        **{"task": {"length": 1024}},
+    },
     ("text", "s4d"): {**SMALL_S4D, "epochs": 4, "warmup": 0.5, "task": {"length": 1024}},
     ("retrieval", "s5"): {**SMALL_S5, "epochs": 8, "examples": 20_000, "task": {"length": 512}},
     ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},
@@ -148,7 +153,7 @@ PAPER = _paper()
 
 
 def get(task: str, family: str, name: str) -> Recipe:
-    """The recipe called `name` ("paper" or "cpu") for a task and a family.
+    """The recipe called `name` ("paper", "cpu" or "tune") for a task and a family.
 
     >>> get("smnist", "s5", "paper").width
     96
@@ -163,11 +168,16 @@ def get(task: str, family: str, name: str) -> Recipe:
 def found() -> dict[tuple[str, str, str], Recipe]:
     """Every recipe by task, family and name."""
     paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
-    return paper | {(*key, "cpu"): _cpu(*key) for key in CPU}
+    cpu = {(*key, "cpu"): _cpu(*key) for key in CPU}
+    return paper | cpu | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
 
 
 def _cpu(task: str, family: str) -> Recipe:
     return replace(_base(task, family), **CPU[task, family])
+
+
+def _tune(cpu: Recipe) -> Recipe:
+    return replace(cpu, epochs=1, warmup=0.1, lr=cpu.lr / 4, ssm_lr=cpu.ssm_lr / 4)
 
 
 def _base(task: str, family: str) -> Recipe:

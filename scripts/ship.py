@@ -1,0 +1,75 @@
+"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA.
+
+Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
+and writes the table of checkpoints/README.md anew.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from ssmprune import tasks
+from ssmprune.experiments import cards, recipes
+from ssmprune.experiments.evaluate import evaluate
+from ssmprune.files import write_atomically
+from ssmprune.models import checkpoint
+
+FOLDER = Path(__file__).parents[1] / "checkpoints"
+MARK = "<!-- the table: scripts/ship.py writes what follows -->\n"
+DATA = {
+    **dict.fromkeys(("smnist", "psmnist"), "MNIST"),
+    **dict.fromkeys(("image", "scifar"), "CIFAR-10, 20,000 of its 50,000 training images"),
+    "text": "IMDB reviews",
+    "retrieval": "pairs of IMDB reviews in LRA's format: of one film or of two",
+    "speech": "Speech Commands, 12 of its 35 words, at 8 kHz",
+    **dict.fromkeys(("listops", "pathfinder", "pathx"), "generated"),
+}
+
+
+def main(run: Path, name: str, data: Path) -> None:
+    """Write the checkpoint, its card and the table."""
+    card = cards.of_training(run / "log.jsonl")
+    task, family, seed = card["task"], card["model"], card["seed"]
+    split = tasks.get(task).replace(**card["task_parameters"]).load("test", data)
+    seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
+    command = f"ssmprune train {task} --model {family} --recipe cpu --seed {seed} --threads 1 --run runs/{name}"
+    if card["recipe"] != json.loads(json.dumps(recipes.get(task, family, "cpu").__dict__)):
+        raise SystemExit(f"The cpu recipe is no longer the one {run} was trained by: {card['recipe']}")
+    tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
+    where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
+    write_atomically(where, (run / "best.safetensors").read_bytes())
+    cards.write_card(where, {**card, "recipe": "cpu", "data": DATA[task], "threads": 1, "command": command, **tested})
+    write_table()
+
+
+def write_table() -> None:
+    """Put one row per card into checkpoints/README.md."""
+    text = (FOLDER / "README.md").read_text()
+    head, mark, _ = text.partition(MARK)
+    if not mark:
+        raise SystemExit(f"checkpoints/README.md has lost its line {MARK!r}")
+    rows = [row(path) for path in sorted(FOLDER.glob("*.safetensors"))]
+    titles = ("checkpoint", "model", "states", "data", "epochs, minutes", "test accuracy", "trained by")
+    columns = f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n"
+    write_atomically(FOLDER / "README.md", (head + mark + columns + "".join(rows)).encode())
+
+
+def row(path: Path) -> str:
+    """One line of the table."""
+    card, config = cards.read_card(path), checkpoint.load(path).config
+    size = f"{config.family.upper()}, {config.depth} layers, width {config.width}"
+    states = f"{2 * config.states[0]} per layer"
+    reached = f"{card['test_accuracy']:.2%} of {card['test_examples']:,}"
+    time = f"{card['epochs']}, {card['seconds'] / 60:.0f}"
+    return f"| `{path.stem}` | {size} | {states} | {card['data']} | {time} | {reached} | `{card['command']}` |\n"
+
+
+if __name__ == "__main__":
+    torch.set_flush_denormal(True)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--data", type=Path, required=True)
+    main(**vars(parser.parse_args()))
