@@ -1,4 +1,4 @@
-"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA.
+"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA [--start CHECKPOINT] [--note TEXT].
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
 and writes the table of checkpoints/README.md anew.
@@ -6,6 +6,7 @@ and writes the table of checkpoints/README.md anew.
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -28,19 +29,22 @@ DATA = {
 }
 
 
-def main(run: Path, name: str, data: Path) -> None:
+def main(run: Path, name: str, data: Path, start: str | None, note: str | None) -> None:
     """Write the checkpoint, its card and the table."""
     card = cards.of_training(run / "log.jsonl")
     task, family, seed = card["task"], card["model"], card["seed"]
     split = tasks.get(task).replace(**card["task_parameters"]).load("test", data)
     seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
-    command = f"ssmprune train {task} --model {family} --recipe cpu --seed {seed} --threads 1 --run runs/{name}"
-    if card["recipe"] != json.loads(json.dumps(recipes.get(task, family, "cpu").__dict__)):
-        raise SystemExit(f"The cpu recipe is no longer the one {run} was trained by: {card['recipe']}")
+    recipe = "tune" if start else "cpu"
+    if card["recipe"] != json.loads(json.dumps(asdict(recipes.get(task, family, recipe)))):
+        raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['recipe']}")
+    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --run runs/{name}"
+    command += f" --start {start}" if start else ""
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
+    known = {"recipe": recipe, "data": DATA[task], "threads": 1, "command": command}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
     write_atomically(where, (run / "best.safetensors").read_bytes())
-    cards.write_card(where, {**card, "recipe": "cpu", "data": DATA[task], "threads": 1, "command": command, **tested})
+    cards.write_card(where, card | known | tested | ({"note": note} if note else {}))
     write_table()
 
 
@@ -72,4 +76,6 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--start", help="the checkpoint that was fine-tuned")
+    parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))
