@@ -6,13 +6,10 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from .. import __version__, adapters, criteria, tasks
-from ..errors import InputError
 from ..methods import named
-from . import exporting, importing, measuring, pruning, sweeping, training
+from . import exporting, failures, importing, measuring, pruning, sweeping, training
 from .common import Json, app, show, table
 
 __all__ = ["app", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
@@ -20,24 +17,24 @@ __all__ = ["app", "exporting", "importing", "main", "measuring", "pruning", "swe
 
 def main() -> None:
     """Run the command line; what the user can mend is one line on stderr and exit code 2."""
-    try:
-        app()
-    except InputError as error:
-        if "--debug" in sys.argv:
-            raise
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(2)
+    failures.run(app, sys.argv[1:])
+
+
+def print_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        print(__version__)
+        raise typer.Exit
 
 
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
 ) -> None:
     """Options of every command."""
-    if version:
-        print(__version__)
-        raise typer.Exit
 
 
 @app.command("list")

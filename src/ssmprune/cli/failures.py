@@ -1,0 +1,73 @@
+"""How a command fails: one message on stderr that names what is wrong, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from ..errors import InputError
+
+WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can mend it, Ctrl-C, our fault
+
+
+def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
+    """Run the command line and leave the process; `--debug`, wherever it stands, lets tracebacks through."""
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except Exception as error:
+        if debug:
+            raise
+        message, code = explained(error, arguments)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
+    if code == INTERRUPTED:
+        Console(stderr=True).print("Interrupted. Every file that was written is whole.")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def explained(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
+    """Say what happened, and what to do where it is the user's turn."""
+    if isinstance(error, InputError):
+        return str(error), WRONG
+    if hasattr(error, "format_message"):  # typer's own, about the words of the command line
+        return _usage(error, arguments), WRONG
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}. Check the path, its permissions and the space on its disk.", WRONG
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"Not enough memory ({_first_line(error)}). Take a smaller batch, length or model.", WRONG
+    return f"Unexpected {type(error).__name__}: {_first_line(error)}. With --debug there is a traceback.", UNEXPECTED
+
+
+def _usage(error: Any, arguments: Sequence[str]) -> str:
+    """What typer says, with the word it is about, and where to read more."""
+    message = str(error.format_message())
+    names = getattr(getattr(error, "param", None), "opts", [])
+    given = [word for name in names for word in _given(name, arguments)]
+    if given and not any(word in message for word in given):
+        message = f"{message.rstrip('.')}; got {', '.join(map(repr, given))}"
+    command = getattr(getattr(error, "ctx", None), "command_path", "ssmprune")
+    return f"{message.rstrip('.')}. Try `{command} --help`."
+
+
+def _given(name: str, arguments: Sequence[str]) -> list[str]:
+    """Return the values that an option has on the command line, as `--name value`, `--name=value` or `-nvalue`."""
+    after = [value for word, value in pairwise(arguments) if word == name]
+    short = not name.startswith("--")
+    joined = [
+        word[len(name) :].removeprefix("=") for word in arguments if word.startswith(name if short else f"{name}=")
+    ]
+    return [value for value in (*after, *joined) if value]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
