@@ -1,0 +1,119 @@
+"""Commands that compare ways of pruning over whole models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import InputError
+from .common import Data, Json, app, show, table
+from .training import Threads, prepare
+
+if TYPE_CHECKING:
+    from ..experiments.results import Results
+
+Folder = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
+]
+
+
+@app.command()
+def sweep(
+    checkpoints: Annotated[list[Path], typer.Argument(help="Models saved by ssmprune, with a card or --task.")],
+    out: Folder,
+    task: Annotated[str | None, typer.Option("--task", help="A task of `ssmprune list`; else the card's.")] = None,
+    methods: Annotated[str | None, typer.Option("--methods", "-m", help="Names with commas between; else all.")] = None,
+    ratios: Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or numbers with commas.")] = "0.1:1.0:0.1",
+    seeds: Annotated[str, typer.Option("--seeds", help="Of the random approaches, with commas between.")] = "0",
+    examples: Annotated[int, typer.Option("--examples", min=1, help="How many of the test set to evaluate.")] = 2000,
+    max_loss: Annotated[
+        float | None, typer.Option("--max-loss", help="Also find the largest ratio that costs at most so many points.")
+    ] = None,
+    final_examples: Annotated[
+        int | None,
+        typer.Option("--final-examples", min=1, help="Of the test set, for what --max-loss finds; else all."),
+    ] = None,
+    every: Annotated[int, typer.Option("--every", min=1, help="Keep each n-th sample; the steps grow as much.")] = 1,
+    speed: Annotated[bool, typer.Option("--speed", help="Also measure how many times faster each model is.")] = False,
+    data: Data = None,
+    engine: Annotated[str, typer.Option("--engine", help="local, or ray for the cells to run on a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option("--address", help="Of a Ray cluster; else one starts here.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Of Ray; else as many as have room.")] = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Prune models in every way at every ratio and evaluate them; the same command goes on after an interruption."""
+    prepare(threads)
+    from ..experiments import approaches, engines
+    from ..experiments.sweep import ALL, Sweep, entries
+    from ..experiments.sweep import sweep as run
+
+    plan = Sweep(
+        methods=methods.split(",") if methods else approaches.default(),
+        ratios=parsed_ratios(ratios),
+        seeds=[_number(seed, int, "--seeds") for seed in seeds.split(",")],
+        examples=examples,
+        every=every,
+        speed=speed,
+        max_loss=max_loss,
+        final_examples=final_examples or ALL,
+    )
+    found = entries(checkpoints, task)
+    with engines.named(engine, address, workers, threads or 1) as chosen, progress() as watch:
+        results = run(found, plan, out, data, chosen, command(data), watch)
+    _show(results, as_json)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int, int], object]]:
+    """A bar on standard error: what was done last, how many cells of how many, the time that is left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=3600) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+
+
+def parsed_ratios(text: str) -> list[float]:
+    """Read FIRST:LAST:STEP or numbers with commas between, exactly as they are written.
+
+    >>> parsed_ratios("0.1:0.5:0.2"), parsed_ratios("0.25,0.5")
+    ([0.1, 0.3, 0.5], [0.25, 0.5])
+    """
+    if ":" not in text:
+        return [float(_number(part, Fraction, "--ratios")) for part in text.split(",")]
+    parts = [_number(part, Fraction, "--ratios") for part in text.split(":")]
+    if len(parts) != 3 or parts[2] <= 0 or parts[1] < parts[0] or (parts[1] - parts[0]) / parts[2] > 10_000:
+        raise InputError(f"--ratios takes FIRST:LAST:STEP, as in 0.1:1.0:0.1, or numbers with commas; got {text!r}.")
+    first, last, step = parts
+    return [float(first + k * step) for k in range(int((last - first) / step) + 1)]
+
+
+def command(data: Path | None) -> str:
+    """What was typed, without where the data lies."""
+    words = ["DATA" if data is not None and word == str(data) else word for word in sys.argv[1:]]
+    return " ".join(["ssmprune", *words])
+
+
+def _number(text: str, kind: Any, option: str) -> Any:
+    try:
+        return kind(text.strip())
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"{option} takes numbers; got {text!r}.") from error
+
+
+def _show(results: Results, as_json: bool) -> None:
+    from ..experiments.tables import curves
+
+    show(
+        {"results": str(results.folder), "cells": len(results.cells)},
+        as_json,
+        table(str(results.folder), curves(results)),
+    )
