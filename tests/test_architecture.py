@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 FLOOR = {"errors", "files", "arrays"}
 CORE = FLOOR | {"discretization", "system", "norms", "criteria", "allocation", "methods", "limits", "plan"}
-SURGEON = {"features", "elimination", "calibration", "surgeon", "sequence", "certificates"}
+SURGEON = {"features", "elimination", "calibration", "surgeon", "sequence", "certificates", "balanced"}
 PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint", "budget"}
 MAY_IMPORT = {
     "arrays": set(),
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "surgeon": CORE | {"features", "elimination", "calibration"},
     "sequence": CORE | {"features", "adapters", "checkpoint", "sampling", "surgeon"},
     "certificates": CORE | {"features", "calibration"},
+    "balanced": CORE | {"features", "calibration", "adapters"},
     "adapters": CORE | {"adapters", "models", "checkpoint"},
     "surgery": CORE | SURGEON | {"adapters", "checkpoint"},
     "testing": PRUNING,
