@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import surgery
 from ..allocation import Scores, pooled
+from ..balanced import balanced_model
 from ..calibration import Moments, collect, white_noise
 from ..errors import InputError
 from ..methods import LAST, Method, named
@@ -83,11 +84,12 @@ def found() -> dict[str, Approach]:
     """Every approach by name: the methods, then what is more or less than a method.
 
     >>> [name for name in found() if name not in named()]
-    ['unstructured-random', 'last+refit', 'surgeon-without-data', 'surgeon']
+    ['unstructured-random', 'balanced', 'last+refit', 'surgeon-without-data', 'surgeon']
     """
     methods = [Approach(name, partial(_scored, method), random=name == "random") for name, method in named().items()]
     others = [
         Approach("unstructured-random", rebuild=unstructured_random, random=True),
+        Approach("balanced", rebuild=_balanced),
         Approach("last+refit", _last_and_refit, calibrated=True),
         Approach("surgeon-without-data", _surgeon_without_data),
         Approach("surgeon", _surgeon, calibrated=True),
@@ -124,3 +126,7 @@ def _surgeon_without_data(subject: Subject, ratio: float, seed: int) -> Plan:
 def _surgeon(subject: Subject, ratio: float, seed: int) -> Plan:
     plan = plan_from_scores(subject.systems, subject.surgeon_scores, ratio, pooled, "surgeon")
     return refit_in_sequence(plan, subject.model, subject.calibration)
+
+
+def _balanced(model: Classifier, ratio: float, seed: int) -> Classifier:
+    return balanced_model(model, ratio)

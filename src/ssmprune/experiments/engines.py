@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -49,6 +50,7 @@ class Ray:
     def __init__(self, address: str | None = None, workers: int | None = None, threads: int = 1) -> None:
         """Join the cluster at `address`, or start one on this machine; a worker for every `threads` CPUs."""
         self._ray = ray = _ray()
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
         try:
             ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
