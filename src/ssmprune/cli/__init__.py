@@ -9,10 +9,10 @@ import typer
 
 from .. import __version__, adapters, criteria, tasks
 from ..methods import named
-from . import exporting, failures, importing, measuring, pruning, sweeping, training
+from . import drawing, exporting, failures, importing, measuring, pruning, sweeping, training
 from .common import Json, app, show, table
 
-__all__ = ["app", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
+__all__ = ["app", "drawing", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
 
 
 def main() -> None:

@@ -1,0 +1,50 @@
+"""Commands that draw what a sweep found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..checkpoint import need_torch
+from .common import Json, Out, app, show, table
+
+ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")]
+
+
+@app.command()
+def figure(
+    results: ResultsFolder,
+    out: Out,
+    kind: Annotated[str, typer.Option("--kind", help="trade-off, scores, states, poles or stability.")] = "trade-off",
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Which model; else the first.")] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Whose poles; else LAST.")] = None,
+    ratio: Annotated[float | None, typer.Option("--ratio", "-r", help="Poles and scores at it; else 0.5.")] = None,
+) -> None:
+    """Draw a figure from the results of a sweep, as .png, .pdf or .svg."""
+    need_torch()
+    from ..experiments import figures
+    from ..experiments.results import Results
+
+    found = Results.read(results)
+    figures.save_figure(figures.draw(kind, found, figures.choose(found, checkpoint, method, ratio)), out)
+    Console(stderr=True).print(f"Drawn to {out}")
+
+
+@app.command()
+def report(results: ResultsFolder, out: Out = Path("report.html"), as_json: Json = False) -> None:
+    """Write the results of a sweep as one page to explore offline: ratio slider, methods, poles, plans to download."""
+    need_torch()
+    from ..experiments import report
+    from ..experiments.results import Results
+
+    written = report.write(Results.read(results), out)
+    row = {
+        "page": str(out),
+        "size": f"{written['bytes'] / 1e6:.1f} MB",
+        "plans": written["plans"],
+        "not in it": written["left out"],
+    }
+    show({"page": str(out), **written}, as_json, table("Report", [row]))

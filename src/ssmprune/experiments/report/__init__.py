@@ -1,0 +1,41 @@
+"""The report: one page with everything a sweep found, to explore offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...files import write_atomically
+from ..results import Results
+from .charts import charts, embedded, library
+from .content import gathered
+
+HERE = Path(__file__).parent
+
+
+def write(results: Results, path: Path) -> dict[str, int]:
+    """Write the page; return its bytes, the plans in it and the plans that were too large for it."""
+    data = gathered(results)
+    write_atomically(path, page(data).encode())
+    planned = [
+        point for model in data["models"] for curve in model["curves"].values() for point in curve if "file" in point
+    ]
+    inside = sum("plan" in point for point in planned)
+    return {"bytes": path.stat().st_size, "plans": inside, "left out": len(planned) - inside}
+
+
+def page(data: dict[str, Any]) -> str:
+    """The page with its data, its charts and all code it needs inside."""
+    names = [method["name"] for method in data["methods"]]
+    parts = {
+        "/*STYLE*/": (HERE / "page.css").read_text(),
+        "/*DATA*/": embedded(data),
+        "/*CHARTS*/": embedded(charts(names)),
+        "/*LIBRARY*/": library(),
+        "/*SCRIPT*/": (HERE / "page.js").read_text(),
+    }
+    whole = (HERE / "page.html").read_text()
+    for place, text in parts.items():
+        before, after = whole.split(place)
+        whole = before + text + after
+    return whole

@@ -1,0 +1,246 @@
+"use strict";
+// Reads what report/content.py wrote, fills the charts of report/charts.py with what is chosen, and nothing else.
+
+const element = (id) => document.getElementById(id);
+const parsed = (id) => JSON.parse(element(id).textContent);
+const data = parsed("data");
+const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0 };
+const inflated = new Map(); // pieces of plan files that were unpacked, by number
+const darkness = matchMedia("(prefers-color-scheme: dark)");
+const charts = {}; // name -> the library's document of a chart
+let turn = 0; // counts what was asked for, so that a late answer does not overwrite a newer one
+
+const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+const thousands = (count) => count.toLocaleString("en");
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const singles = (text) => new Float32Array(bytes(text).buffer);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const curve = () => chosen.model.curves[chosen.method];
+const labelled = (name) => data.methods.find((method) => method.name === name).label;
+
+/** A colour as the page can show it: lighter on dark ground. */
+function toned(colour) {
+  if (!darkness.matches) return colour;
+  if (colour === "#000000") return "#ffffff";
+  const parts = [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
+  return `rgb(${parts.map((part) => Math.round(part + 0.35 * (255 - part))).join(", ")})`;
+}
+
+/** The point of the chosen curve that is next to the chosen ratio. */
+function point() {
+  return curve().reduce((a, b) => (Math.abs(b.ratio - chosen.ratio) < Math.abs(a.ratio - chosen.ratio) ? b : a));
+}
+
+async function piece(number) {
+  if (!inflated.has(number)) {
+    const stream = new Blob([bytes(data.pieces[number])]).stream().pipeThrough(new DecompressionStream("deflate"));
+    inflated.set(number, new Uint8Array(await new Response(stream).arrayBuffer()));
+  }
+  return inflated.get(number);
+}
+
+const source = (chart, name) => charts[chart].get_model_by_name(name);
+
+function fill(chart, name, columns) {
+  source(chart, name).data = columns;
+}
+
+function drawTradeOff(at) {
+  const full = curve()[0];
+  fill("trade-off", "unpruned", { ratio: [0, 1], accuracy: [full.accuracy, full.accuracy] });
+  for (const method of data.methods) {
+    const points = chosen.model.curves[method.name] ?? [];
+    fill("trade-off", method.name, {
+      ratio: points.map((p) => p.ratio),
+      accuracy: points.map((p) => p.accuracy),
+      label: points.map(() => method.label),
+    });
+    const own = method.name === chosen.method;
+    const colour = toned(method.colour);
+    Object.assign(source("trade-off", `line ${method.name}`).glyph, {
+      line_color: colour, line_width: own ? 4 : 1.5, line_alpha: own ? 1 : 0.7,
+    });
+    const marks = source("trade-off", `marks ${method.name}`).glyph;
+    marks.line_color = colour;
+    if (marks.fill_color.value !== null) marks.fill_color = colour;
+    marks.line_alpha = marks.fill_alpha = own ? 1 : 0.75;
+  }
+  fill("trade-off", "chosen", { ratio: [at.ratio], accuracy: [at.accuracy] });
+  Object.assign(source("trade-off", "ring").glyph, { line_color: css("--ink"), fill_color: null });
+  element("trade-off").setAttribute("aria-label",
+    `${labelled(chosen.method)}: ` + curve().map((p) => `${percent(p.ratio)} pruned ${percent(p.accuracy, 1)}`).join(", "));
+}
+
+function drawStates(at) {
+  const layers = chosen.model.layers.map((layer) => layer.name);
+  const before = chosen.model.layers.map((layer) => layer.states);
+  const chart = charts.states.roots()[0];
+  chart.x_range.factors = layers;
+  chart.y_range.end = 1.05 * Math.max(...before);
+  fill("states", "layers", { layer: layers, before, kept: at.states });
+  const rows = layers.map((name, i) => [name, before[i], at.states[i]]);
+  rows.push(["total", sum(before), sum(at.states)]);
+  element("rows").replaceChildren(...rows.map(([name, all, kept]) => {
+    const row = document.createElement("tr");
+    const head = Object.assign(document.createElement("th"), { scope: "row", textContent: name });
+    row.append(head, ...[thousands(all), thousands(kept), percent(1 - kept / all, 1)].map((textContent) =>
+      Object.assign(document.createElement("td"), { textContent })));
+    return row;
+  }));
+  element("states").setAttribute("aria-label", rows.map(([name, all, kept]) => `${name}: ${kept} of ${all}`).join(", "));
+}
+
+function drawPoles(at, keep) {
+  const layer = chosen.model.layers[chosen.layer];
+  const re = singles(layer.re), im = singles(layer.im);
+  const sides = { "kept poles": { re: [], im: [] }, "pruned poles": { re: [], im: [] } };
+  for (let i = 0; i < re.length; i++) {
+    const side = sides[!keep || keep[i] ? "kept poles" : "pruned poles"];
+    for (const sign of layer.mirrored ? [1, -1] : [1]) {
+      side.re.push(re[i]);
+      side.im.push(sign * im[i]);
+    }
+  }
+  for (const [name, columns] of Object.entries(sides)) fill("poles", name, columns);
+  const stays = sides["kept poles"].re.length, goes = sides["pruned poles"].re.length;
+  const whole = at.ratio === 0 ? "" : " This method does not choose among the states; the poles are those of the unpruned layer.";
+  element("poles-note").textContent = `${thousands(stays)} poles stay, ${thousands(goes)} go.` + (keep ? "" : whole);
+  element("poles").setAttribute("aria-label", `Poles of ${layer.name}: ${stays} kept, ${goes} pruned`);
+}
+
+function showCards(at) {
+  const full = curve()[0];
+  const before = sum(chosen.model.layers.map((layer) => layer.states)), kept = sum(at.states);
+  const lost = 100 * (full.accuracy - at.accuracy);
+  const seeds = at.seeds > 1 ? `, ± ${(100 * at.deviation).toFixed(1)} over ${at.seeds} seeds` : "";
+  const texts = {
+    accuracy: percent(at.accuracy, 1),
+    "accuracy-note": at.ratio === 0 ? "the unpruned model"
+      : Math.abs(lost) < 0.05 ? `as the unpruned model${seeds}`
+      : `${Math.abs(lost).toFixed(1)} points ${lost >= 0 ? "below" : "above"} the unpruned model${seeds}`,
+    kept: thousands(kept),
+    "kept-note": `of ${thousands(before)} stay (${percent(1 - kept / before, 1)} pruned)`,
+    size: `${(at.parameters / 1000).toFixed(1)}k`,
+    "size-note": `parameters, ${percent(1 - at.parameters / full.parameters, 1)} fewer`,
+    speed: at.speed ? `${at.speed.toFixed(2)}×` : "–",
+    "speed-note": at.speed ? "as fast as the unpruned model" : "not measured in this sweep",
+  };
+  for (const [id, text] of Object.entries(texts)) element(id).textContent = text;
+}
+
+function showPlan(at) {
+  const file = at.file ?? "plan.safetensors";
+  element("download").disabled = !at.plan;
+  element("plan-note").textContent = at.plan ? `${file} says which states stay; shrink the model with it:`
+    : at.file ? "This plan carries re-fitted weights and is too large for the page. Make it again, then it lies in results/plans:"
+    : at.ratio === 0 ? "Nothing is pruned here." : "This method has no plan: it does not choose among the states.";
+  element("command").textContent = at.plan ? `ssmprune shrink ${chosen.model.file} ${file} --out small.safetensors` : at.command ?? "";
+  element("command").hidden = !element("command").textContent;
+}
+
+async function download() {
+  const at = point();
+  const parts = await Promise.all(at.plan.map(piece));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type: "application/octet-stream" }));
+  link.download = at.file;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Show what is chosen, everywhere. */
+async function show() {
+  const mine = ++turn;
+  const at = point();
+  const keep = at.keep ? await piece(at.keep[chosen.layer]) : null;
+  if (mine !== turn) return;
+  const slider = element("ratio");
+  slider.max = curve().length - 1;
+  slider.value = curve().indexOf(at);
+  slider.setAttribute("aria-valuetext", percent(at.ratio));
+  element("ratio-text").textContent = percent(at.ratio);
+  drawTradeOff(at);
+  drawStates(at);
+  drawPoles(at, keep);
+  showCards(at);
+  showPlan(at);
+  history.replaceState(null, "", "#" + new URLSearchParams({ model: chosen.model.name, method: chosen.method, ratio: at.ratio }));
+  element("main").dataset.shown = `${chosen.model.name} ${chosen.method} ${at.ratio} ${chosen.layer}`;
+}
+
+/** Offer the methods and layers of the chosen model. */
+function chooseModel(model) {
+  chosen.model = model;
+  chosen.layer = 0;
+  const methods = data.methods.filter((method) => model.curves[method.name]);
+  if (!model.curves[chosen.method]) chosen.method = methods[0].name;
+  element("methods").replaceChildren(element("methods").firstElementChild, ...methods.map((method) => {
+    const label = document.createElement("label");
+    const radio = Object.assign(document.createElement("input"),
+      { type: "radio", name: "method", value: method.name, checked: method.name === chosen.method });
+    label.append(radio, method.label);
+    return label;
+  }));
+  element("layer").replaceChildren(...model.layers.map((layer, i) => new Option(layer.name, i)));
+  element("model").value = model.name;
+  element("subtitle").textContent = `${model.name} on ${model.task}: no retraining, accuracy on up to ${thousands(data.about.examples)} `
+    + `${data.about.split} examples`;
+}
+
+/** Give the charts the page's colours, light or dark. */
+function paint() {
+  const ink = css("--ink"), quiet = css("--quiet"), line = css("--line");
+  for (const chart of Object.values(charts)) {
+    const [root] = chart.roots();
+    for (const axis of [...root.below, ...root.left].filter((part) => "axis_label_text_color" in part)) {
+      Object.assign(axis, { axis_label_text_color: ink, major_label_text_color: quiet, axis_line_color: line, major_tick_line_color: line });
+    }
+    for (const grid of root.center.filter((part) => "grid_line_color" in part)) grid.grid_line_color = line;
+    for (const legend of [...root.above, ...root.right].filter((part) => "label_text_color" in part)) {
+      Object.assign(legend, { label_text_color: ink, background_fill_color: null, border_line_color: null });
+    }
+  }
+  const tint = (chart, name, colour) => Object.assign(source(chart, name).glyph, { fill_color: colour, line_color: colour });
+  for (const bars of ["kept states", "before"]) tint("states", bars, toned(data.colours.kept));
+  for (const name of ["kept", "pruned"]) tint("poles", `${name} marks`, toned(data.colours[name]));
+}
+
+function listen() {
+  element("model").addEventListener("change", (event) => {
+    chooseModel(data.models.find((model) => model.name === event.target.value));
+    show();
+  });
+  element("methods").addEventListener("change", (event) => { chosen.method = event.target.value; show(); });
+  element("ratio").addEventListener("input", (event) => { chosen.ratio = curve()[event.target.value].ratio; show(); });
+  element("layer").addEventListener("change", (event) => { chosen.layer = Number(event.target.value); show(); });
+  element("download").addEventListener("click", download);
+  element("controls").addEventListener("submit", (event) => event.preventDefault());
+  darkness.addEventListener("change", () => { paint(); show(); });
+}
+
+/** Start where the address says, if it names a point of this page. */
+function start() {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const model = data.models.find((known) => known.name === wanted.get("model")) ?? data.models[0];
+  if (model.curves[wanted.get("method")]) chosen.method = wanted.get("method");
+  if (wanted.has("ratio") && Number.isFinite(Number(wanted.get("ratio")))) chosen.ratio = Number(wanted.get("ratio"));
+  element("model").replaceChildren(...data.models.map((known) => new Option(known.name)));
+  element("model-choice").hidden = data.models.length === 1;
+  element("footer").textContent = `Made with ssmprune, ${data.about.date ?? ""}, on ${data.about.machine ?? "?"}. ${data.about.command ?? ""}`;
+  chooseModel(model);
+}
+
+async function main() {
+  start();
+  const items = parsed("charts");
+  for (const [name, item] of Object.entries(items)) {
+    await Bokeh.embed.embed_item(item);
+    charts[name] = Bokeh.documents.at(-1);
+  }
+  paint();
+  listen();
+  await show();
+}
+
+main();

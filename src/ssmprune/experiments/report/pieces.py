@@ -1,0 +1,63 @@
+"""Plan files inside the page: cut into pieces, so that what plans share is there once, and put together on download."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A plan file as consecutive pieces: its header, then one tensor each."""
+
+    pieces: list[bytes]
+    keep: dict[str, int]  # {layer: which piece is its mask}
+
+    @classmethod
+    def read(cls, path: Path) -> Cut:
+        """Cut a safetensors file at the borders of its tensors; the pieces joined are the file."""
+        content = path.read_bytes()
+        start = 8 + struct.unpack("<Q", content[:8])[0]
+        header = json.loads(content[8:start])
+        header.pop("__metadata__", None)
+        tensors = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+        bounds = [start + tensor["data_offsets"][0] for _, tensor in tensors] + [len(content)]
+        pieces = [content[: bounds[0]], *(content[a:b] for a, b in pairwise(bounds))]
+        keep = {
+            name.removeprefix("keep/"): place for place, (name, _) in enumerate(tensors, 1) if name.startswith("keep/")
+        }
+        return cls(pieces, keep)
+
+
+class Store:
+    """Compressed pieces, each different one once."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.encoded: list[str] = []
+        self._places: dict[bytes, int] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes in the page."""
+        return sum(map(len, self.encoded))
+
+    def add(self, piece: bytes) -> int:
+        """Store a piece unless it is there, and return its number."""
+        if piece not in self._places:
+            self._places[piece] = len(self.encoded)
+            self.encoded.append(_encoded(piece))
+        return self._places[piece]
+
+    def growth(self, pieces: list[bytes]) -> int:
+        """How many bytes the page would grow by these."""
+        return sum(len(_encoded(piece)) for piece in set(pieces) if piece not in self._places)
+
+
+def _encoded(piece: bytes) -> str:
+    return base64.b64encode(zlib.compress(piece, 9)).decode()

@@ -1,0 +1,71 @@
+"""A folder of sweep results with tiny models: made in a second, everything in it that figures and report show."""
+
+import torch
+
+import ssmprune as sp
+from ssmprune.experiments import results as sweeps
+from ssmprune.methods import named
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+
+RATIOS = [0.25, 0.5, 0.75]
+METHODS = ["last", "global-hinf", "random", "surgeon", "unstructured-random"]
+
+
+def tiny_results(folder, models=("s5", "s4d")):
+    """Write checkpoints and results below `folder`; the accuracies are made up, the plans are real."""
+    torch.manual_seed(0)
+    files = {family: folder / f"tiny-{family}.safetensors" for family in models}
+    for family, file in files.items():
+        sp.save(Classifier(Config(family, inputs=3, outputs=2, width=4, states=(8, 12))), file)
+    about = {
+        "format": sweeps.FORMAT,
+        "version": sweeps.VERSION,
+        "checkpoints": [{"name": file.stem, "file": str(file), "task": "smnist"} for file in files.values()],
+        "methods": METHODS,
+        "ratios": RATIOS,
+        "seeds": [0, 1],
+        "examples": 40,
+        "split": "test",
+        "machine": "a machine",
+        "command": "ssmprune sweep",
+        "date": "2026-01-01",
+    }
+    with sweeps.writing(folder / "results", about) as (writer, _):
+        for file in files.values():
+            _fill(writer, file)
+    return sweeps.Results.read(folder / "results")
+
+
+def _fill(writer, file):
+    systems = sp.read(sp.load(file))
+    before = {layer: system.states for layer, system in systems.items()}
+
+    def add(method, ratio, seed, accuracy, plan=None, **changes):
+        kept = {row["layer"]: row["kept"] for row in plan.rows()} if plan else before
+        states = {layer: kept[layer] for layer in before}
+        about = {"split": "test", "examples": 40, "rate": 1.0} | changes
+        cell = sweeps.Cell(
+            file.stem, "smnist", method, ratio, seed, **about, accuracy=accuracy, loss=1.0, states=states,
+            states_before=before, parameters=100 + sum(states.values()), parameters_before=100 + sum(before.values()),
+            speed=1 + ratio if method == "last" else None,
+        )  # fmt: skip
+        writer.add(cell, plan)
+
+    add("full", 0.0, 0, 0.95)
+    add("full", 0.0, 0, 0.01, examples=10_000)  # cells that no curve may show
+    add("last", 0.5, 0, 0.01, split="val")
+    add("last", 0.5, 0, 0.01, rate=0.5)
+    noise = {layer: sp.white_noise(system) for layer, system in systems.items()}
+    for number, method in enumerate(METHODS):
+        for ratio in RATIOS:
+            for seed in (0, 1) if method == "random" else (0,):
+                add(method, ratio, seed, 0.95 - ratio * (number + seed) / 5, _plan(method, systems, noise, ratio, seed))
+
+
+def _plan(method, systems, noise, ratio, seed):
+    if method == "unstructured-random":
+        return None
+    if method == "surgeon":
+        return sp.refit(sp.surgeon_plan(systems, ratio, noise), systems, noise)
+    return sp.make_plan(systems, ratio, named()[method], seed=seed)
