@@ -26,6 +26,7 @@ from ssmprune.experiments.divergence import Diverged
 from ssmprune.experiments.evaluate import evaluate
 from ssmprune.experiments.processes import joined, relaunch
 from ssmprune.experiments.recipes import Recipe
+from ssmprune.experiments.schedule import Schedule
 from ssmprune.experiments.train import fewer, parameter_groups, rate, train
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
@@ -82,11 +83,12 @@ def as_script(*arguments: str | Path, processes: int = 1) -> subprocess.Popen:
 
 def script(what: str, run_dir: str) -> None:
     if what == "long":
-        fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=12))
+        pruning = Schedule(to=0.75, start=0.2, until=0.9, every=20)
+        fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=12), pruning=pruning)
         return
     with joined():
-        for norm in ("layer", "batch"):
-            fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), save_every=1)
+        for norm, pruning in (("layer", Schedule(to=0.5, shape="once", start=0.25)), ("batch", None)):
+            fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), pruning=pruning, save_every=1)
 
 
 def test_training_learns_and_keeps_the_best_and_the_last_model(tmp_path, capfd):
@@ -142,8 +144,10 @@ def test_killed_anywhere_and_resumed_it_ends_with_the_same_weights(tmp_path):
     assert reference.wait(PATIENCE) == 0
     for file in ("last.safetensors", "best.safetensors", "state.safetensors"):
         assert same(killed / file, whole / file), f"killed after step {steps}"
-    timeless = [[event | {"seconds": 0} for event in events(folder, "train")] for folder in (whole, killed)]
-    assert timeless[0] == timeless[1]
+    for kind in ("train", "pruning"):
+        timeless = [[event | {"seconds": 0} for event in events(folder, kind)] for folder in (whole, killed)]
+        assert timeless[0] == timeless[1] != []
+    assert events(whole, "pruning")[-1]["states"] == [1, 1]
 
 
 def reached(run_dir: Path, step: int) -> bool:

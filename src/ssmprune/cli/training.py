@@ -23,23 +23,39 @@ def train(
     task: TaskName,
     run: Annotated[Path, typer.Option("--run", help="Folder of this training; one that was interrupted goes on.")],
     model: Annotated[str, typer.Option("--model", help="s5 or s4d.")] = "s5",
-    recipe: Annotated[str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --start.")] = "cpu",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --start.")
+    ] = "cpu",
     data: Data = None,
     seed: Annotated[int, typer.Option("--seed", help="Of weights, data order and dropout.")] = 0,
     start: Annotated[Path | None, typer.Option("--start", help="Fine-tune this checkpoint, full or shrunk.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
+    prune_to: Annotated[
+        float | None, typer.Option("--prune-to", help="Prune this share of the states while training.")
+    ] = None,
+    prune_schedule: Annotated[str, typer.Option("--prune-schedule", help="once, linear or cubic.")] = "cubic",
+    prune_from: Annotated[float, typer.Option("--prune-from", help="Share of the training before pruning.")] = 0.1,
+    prune_until: Annotated[float, typer.Option("--prune-until", help="Share of the training when it is done.")] = 0.5,
+    prune_every: Annotated[int, typer.Option("--prune-every", help="Steps between two cuts.")] = 50,
+    prune_method: Annotated[str, typer.Option("--prune-method", help="One of `ssmprune list`, or surgeon.")] = "last",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model, or fine-tune a pruned one; the same command goes on after an interruption."""
+    """Train a model, or fine-tune a pruned one; the same command goes on after an interruption.
+
+    With --prune-to it loses states on the way and gets faster.
+    """
     prepare(threads)
     from ..experiments import cards, processes, recipes
+    from ..experiments.schedule import Schedule
     from ..experiments.train import train
 
-    chosen, how = tasks.get(task), recipes.get(task, model, recipe)
+    chosen, how, pruning = tasks.get(task), recipes.get(task, model, recipe), None
+    if prune_to is not None:
+        pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
     processes.relaunch(devices, nodes)
-    result = train(chosen, how, run, root=data, seed=seed, start=load(start) if start else None)
+    result = train(chosen, how, run, root=data, seed=seed, start=load(start) if start else None, pruning=pruning)
     if result.finished and processes.speaks_for_all():
         cards.write_card(result.best, cards.of_training(run / "log.jsonl"))
     facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}

@@ -47,6 +47,7 @@ def of_training(log: Path) -> dict[str, Any]:
         start = next(event for event in events if event["event"] == "start")
         recipe, validations = start["recipe"], [event for event in events if event["event"] == "validation"]
         curve = [event["accuracy"] for event in validations]
+        pruned = max((event["step"] for event in events if event["event"] == "pruning"), default=0)
         return {
             "task": start["task"],
             "task_parameters": recipe["task"],
@@ -55,7 +56,7 @@ def of_training(log: Path) -> dict[str, Any]:
             "seed": start["seed"],
             "training_examples": start["examples"],
             "epochs": len(curve),
-            "validation_accuracy": max(curve),
+            "validation_accuracy": max(event["accuracy"] for event in validations if event["step"] >= pruned),
             "validation_curve": curve,
             "seconds": validations[-1]["seconds"],
         }

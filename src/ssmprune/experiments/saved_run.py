@@ -33,7 +33,7 @@ class Position:
 def save_state(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: Position, identity: dict[str, Any]
 ) -> None:
-    """Write everything that `load_state` brings back, atomically; `identity` says which training this is."""
+    """Write everything that `State.restore` brings back, atomically; `identity` says which training this is."""
     tensors: dict[str, Tensor] = {f"model/{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for moment, value in optimizer.state[parameter].items():
@@ -43,8 +43,27 @@ def save_state(
     write_atomically(path, to_bytes(tensors, metadata | {"digest": _digest(tensors, metadata)}))
 
 
-def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: dict[str, Any]) -> Position:
-    """Put weights and moments back into `model` and `optimizer`; refuse the state of another training."""
+@dataclass(frozen=True)
+class State:
+    """What `save_state` wrote."""
+
+    position: Position
+    tensors: dict[str, Tensor]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin so, without that."""
+        return {name.removeprefix(prefix): v for name, v in self.tensors.items() if name.startswith(prefix)}
+
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Put weights and moments back into a model of the size that was saved, and its optimiser."""
+        model.load_state_dict(self.part("model/"))
+        for name, parameter in model.named_parameters():
+            moments = self.part(f"adam/{name}/")
+            optimizer.state[parameter] = {moment: value.to(parameter.device) for moment, value in moments.items()}
+
+
+def load_state(path: Path, identity: dict[str, Any]) -> State:
+    """Read a state; refuse that of another training."""
     try:
         with safe_open(existing(path), "pt") as file:
             metadata = file.metadata() or {}
@@ -61,12 +80,7 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, i
             f"{path.parent} holds another training (its {', '.join(changed)} differ from what was asked for). "
             "Give the same options to go on with it, or another folder to start afresh."
         )
-    model.load_state_dict({k.removeprefix("model/"): v for k, v in tensors.items() if k.startswith("model/")})
-    for name, parameter in model.named_parameters():
-        prefix = f"adam/{name}/"
-        moments = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        optimizer.state[parameter] = {moment: value.to(parameter.device) for moment, value in moments.items()}
-    return position
+    return State(position, tensors)
 
 
 def _digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import signal
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -27,7 +29,8 @@ from .divergence import Diverged, culprit, finite_gradients
 from .evaluate import Score, score, tally, tally_split, tensors
 from .meter import Meter
 from .recipes import Recipe
-from .saved_run import Log, Position, load_state, save_state
+from .saved_run import Log, Position, State, load_state, save_state
+from .schedule import Schedule, shrink_training
 
 SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}
 
@@ -53,10 +56,13 @@ def train(
     root: Path | None = None,
     seed: int = 0,
     start: Classifier | None = None,
+    pruning: Schedule | None = None,
     save_every: int = 100,
     progress: bool = True,
 ) -> Result:
     """Train by `recipe` on `task`, from scratch or from the model `start`; a `run_dir` with a saved state goes on.
+
+    With `pruning` the model loses states on the way, and gets faster; the best model is one of those pruned most.
 
     The folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy), `last.safetensors` and
     `state.safetensors`, from which a killed training resumes. State and log are written every `save_every`
@@ -67,7 +73,7 @@ def train(
     with processes.joined() as group, torch.random.fork_rng():
         torch.manual_seed(seed)
         model = copy.deepcopy(start) if start else Classifier(recipe.config(task, examples.inputs, examples.outputs))
-        training = _Training(model, recipe, task, examples, val, group, run_dir, seed)
+        training = _Training(model, recipe, task, examples, val, group, run_dir, seed, pruning)
         return training.run(save_every, progress and group.rank == 0)
 
 
@@ -93,6 +99,13 @@ def rate(step: int, steps: int, warmup: float) -> float:
     if step < warmup:
         return min(1.0, (step + 1) / warmup)
     return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
+
+
+def resized(model: Classifier, saved: State) -> Classifier:
+    """The model with as many states in each layer as the saved one: pruning may have taken some."""
+    weights = saved.part("model/")
+    states = tuple(len(weights[f"layers.{layer}.ssm.pole_re"]) for layer in range(model.config.depth))
+    return model if states == model.config.states else Classifier(dataclasses.replace(model.config, states=states))
 
 
 def fewer(split: Split, examples: int | None) -> Split:
@@ -131,26 +144,34 @@ class _Training:
         group: processes.Group,
         run_dir: Path,
         seed: int,
+        pruning: Schedule | None,
     ) -> None:
-        self.recipe, self.val, self.group, self.seed = recipe, val, group, seed
+        self.recipe, self.val, self.group, self.seed, self.pruning = recipe, val, group, seed, pruning
         self.train = fewer(train, recipe.examples)
         self.examples = len(self.train)
         self.per_epoch = self.examples // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
         self._check_sizes()
-        self.model = model.to(group.device).train()
-        self.optimizer = torch.optim.AdamW(parameter_groups(model, recipe), fused=True)
         which = {"task": task.name, "recipe": asdict(recipe), "seed": seed, "examples": self.examples}
-        self.identity = which | {"model": model.config.to_dict()}
+        which |= {"pruning": asdict(pruning) if pruning else None}
+        self.identity, self.whole = which | {"model": model.config.to_dict()}, sum(model.config.states)
         self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
-        resumed = self.state_path.exists()
-        self.position = load_state(self.state_path, model, self.optimizer, self.identity) if resumed else Position()
-        self.replica = group.wrap(model)
+        saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None
+        self._take(resized(model, saved) if saved else model)
+        if saved:
+            saved.restore(self.model, self.optimizer)
+        self.position = saved.position if saved else Position()
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
         self.log = Log(run_dir / "log.jsonl", self.position.step) if group.rank == 0 else None
-        if not resumed:
+        if not saved:
             self.write("start", parameters=sum(p.numel() for p in model.parameters()), **self.identity)
+
+    def _take(self, model: Classifier) -> None:
+        """Go on with this model and a fresh optimiser."""
+        self.model = model.to(self.group.device).train()
+        self.optimizer = torch.optim.AdamW(parameter_groups(model, self.recipe), fused=True)
+        self.replica = self.group.wrap(model)
 
     def _check_sizes(self) -> None:
         batch, size = self.recipe.batch, self.group.size
@@ -164,9 +185,11 @@ class _Training:
         position = self.position
         # Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
         stoppable: AbstractContextManager[list[int]] = stop_requests() if self.group.size == 1 else nullcontext([])
+        self.prune()
         with Meter(self.steps, position.step, shown=progress) as meter, stoppable as requests:
             while position.step < self.steps and not requests:
                 seen = self.advance()
+                self.prune()
                 epoch, rest = divmod(position.step, self.per_epoch)
                 meter.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", seen)
                 if rest == 0:
@@ -177,6 +200,19 @@ class _Training:
             self.best, self.last, position.best_accuracy, position.best_epoch, position.step, position.seconds,
             finished=position.step == self.steps,
         )  # fmt: skip
+
+    def prune(self) -> None:
+        """Remove the states that the schedule wants gone by now, if they are still there."""
+        ratio = self.pruning.ratio(self.position.step, self.steps) if self.pruning else 0.0
+        plan = self.pruning.plan(self.model, self.whole, ratio, self._inputs) if self.pruning and ratio else None
+        if plan is None:
+            return
+        small, moments = shrink_training(self.model, self.optimizer, plan)
+        self._take(small)
+        for name, parameter in small.named_parameters():
+            self.optimizer.state[parameter] = moments.get(name, {})
+        self.position.best_accuracy = -1.0  # of larger models
+        self.write("pruning", ratio=ratio, states=list(small.config.states))
 
     def advance(self) -> Score:
         """One optimiser step; returns how the model does on its batch."""
@@ -197,12 +233,21 @@ class _Training:
         return score(sums)
 
     def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """This process' share of the next batch; the order depends on seed and epoch alone."""
+        """This process' share of the next batch."""
+        batch = self._next()[self.group.rank :: self.group.size]
+        return tensors(self.train.batch(batch), self.group.device)
+
+    def _inputs(self) -> list[tuple[Tensor, ...]]:
+        """The inputs of the next batch, the same in every process."""
+        x, _, lengths = tensors(self.train.batch(self._next()), self.group.device)
+        return [(x,) if lengths is None else (x, lengths)]
+
+    def _next(self) -> NDArray[np.int64]:
+        """Which examples are next; the order depends on seed and epoch alone."""
         epoch, place = divmod(self.position.step, self.per_epoch)
         if self.order[1] != epoch:
             self.order = np.random.default_rng([self.seed, epoch]).permutation(self.examples), epoch
-        batch = self.order[0][place * self.recipe.batch :][: self.recipe.batch]
-        return tensors(self.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
+        return self.order[0][place * self.recipe.batch :][: self.recipe.batch]
 
     def _seed_dropout(self) -> None:
         """Dropout of a step depends on seed, step and rank alone, so no generator has to be saved."""
