@@ -39,7 +39,7 @@ Exclude = Annotated[list[str], typer.Option("--exclude", help="A layer that stay
 Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune from any layer.")]
 RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kept states up to a multiple of this.")]
 Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the random method.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random method.")]
 Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ..checkpoint import need_torch
+from ..errors import InputError
 from .common import Json, MethodName, Ratio, app, method_named, show, table
 
 
@@ -19,9 +20,9 @@ def bench(
     model: Annotated[str, typer.Argument(help="A checkpoint, or a size of the paper such as smnist-s5 or image-s4d.")],
     ratio: Ratio = 0.5,
     method: MethodName = "last",
-    batch: Annotated[int | None, typer.Option("--batch", help="Examples at once.")] = None,
-    length: Annotated[int | None, typer.Option("--length", help="Steps of a sequence.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", help="How often everything is timed.")] = 5,
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples at once.")] = None,
+    length: Annotated[int | None, typer.Option("--length", min=1, help="Steps of a sequence.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is timed.")] = 5,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -48,6 +49,8 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
     need_torch()
     import torch
 

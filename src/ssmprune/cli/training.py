@@ -27,7 +27,7 @@ def train(
         str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --start.")
     ] = "cpu",
     data: Data = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of weights, data order and dropout.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights, data order and dropout.")] = 0,
     start: Annotated[Path | None, typer.Option("--start", help="Fine-tune this checkpoint, full or shrunk.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,

@@ -56,7 +56,10 @@ class State:
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back into a model of the size that was saved, and its optimiser."""
-        model.load_state_dict(self.part("model/"))
+        try:
+            model.load_state_dict(self.part("model/"))
+        except RuntimeError as error:  # only for a file that somebody has edited: its identity names the sizes
+            raise InputError(f"The saved training does not fit its model ({error}). Start afresh.") from error
         for name, parameter in model.named_parameters():
             moments = self.part(f"adam/{name}/")
             optimizer.state[parameter] = {moment: value.to(parameter.device) for moment, value in moments.items()}
@@ -68,7 +71,7 @@ def load_state(path: Path, identity: dict[str, Any]) -> State:
         with safe_open(existing(path), "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        saved, position = json.loads(metadata["identity"]), Position(**json.loads(metadata["position"]))
+        saved, position = dict(json.loads(metadata["identity"])), Position(**json.loads(metadata["position"]))
         whole = metadata.get("digest") in (None, _digest(tensors, metadata))  # None: saved before there were digests
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"Cannot read the saved training {path}: {error}. Remove it to start afresh.") from error
@@ -96,7 +99,11 @@ class Log:
         self.path = path
         lines = path.read_text().splitlines(keepends=True) if path.exists() and step else []
         complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
-        write_atomically(path, "".join(line for line in complete if json.loads(line)["step"] <= step).encode())
+        try:
+            past = [line for line in complete if json.loads(line)["step"] <= step]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is not the log of a training ({error}); move it away to go on.") from error
+        write_atomically(path, "".join(past).encode())
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
