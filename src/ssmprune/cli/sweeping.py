@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..checkpoint import need_torch
 from ..errors import InputError
 from .common import Data, Json, app, show, table
 from .training import Threads, prepare
@@ -72,6 +73,24 @@ def sweep(
     _show(results, as_json)
 
 
+@app.command("table")
+def table_(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")],
+    kind: Annotated[
+        str, typer.Option("--kind", help="average, tasks, own, surgeon, curves, magnitude, random, speed or rate.")
+    ] = "average",
+    form: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
+) -> None:
+    """Print a table of the paper from the results of a sweep, the paper's own figures beside ours."""
+    need_torch()
+    from ..experiments import rendering, tables
+    from ..experiments.results import Results
+
+    if form not in rendering.FORMATS:
+        raise InputError(f"There is no format {form!r}; there are {', '.join(rendering.FORMATS)}.")
+    print(rendering.FORMATS[form](tables.make(Results.read(results), kind)))
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], object]]:
     """A bar on standard error: what was done last, how many cells of how many, the time that is left."""
@@ -110,10 +129,8 @@ def _number(text: str, kind: Any, option: str) -> Any:
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from ..experiments.tables import curves
+    from ..experiments import tables
 
-    show(
-        {"results": str(results.folder), "cells": len(results.cells)},
-        as_json,
-        table(str(results.folder), curves(results)),
-    )
+    made = tables.make(results, "curves")
+    rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
+    show({"results": str(results.folder), "cells": len(results.cells)}, as_json, table(made.title, rows))

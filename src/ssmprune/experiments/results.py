@@ -210,7 +210,8 @@ def _merged(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str,
             raise InputError(
                 f"{folder} has results of another checkpoint called {entry['name']!r}; sweep into a new folder."
             )
-    merged = old | new
+    merged = old | {name: value for name, value in new.items() if value is not None}
+    merged["commands"] = list(dict.fromkeys([*old.get("commands", []), *new.get("commands", [])]))
     names = {entry["name"] for entry in new["checkpoints"]}
     merged["checkpoints"] = [entry for entry in old["checkpoints"] if entry["name"] not in names] + new["checkpoints"]
     merged["methods"] = list(dict.fromkeys(old["methods"] + new["methods"]))

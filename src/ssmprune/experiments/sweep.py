@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..checkpoint import load
 from ..errors import InputError
 from . import approaches
 from .approaches import Subject
@@ -75,10 +76,13 @@ class Entry:
 
     def about(self) -> dict[str, Any]:
         """What sweep.json says of it."""
+        config = load(self.file).config
         return {
             "name": self.name,
             "file": str(self.file),
             "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
+            "family": config.family,
+            "stored_states": sum(config.states),
             "task": self.task.name,
             "task_parameters": self.card.get("task_parameters", {}),
             "card": self.card,
@@ -121,6 +125,7 @@ def sweep(
         "max_loss": plan.max_loss,
         "machine": machine(),
         "command": command,
+        "commands": [command],
         "date": datetime.now(timezone.utc).date().isoformat(),
     }
     with writing(out, about) as (writer, before):
