@@ -2,12 +2,16 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+BROWSER := $(VENV)/.browser
+REPORT := docs/results/report.html
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test browser-test screenshots check bench format clean
 
 help:
 	@echo "make demo    prune a model and print what it did"
 	@echo "make test    lint, types, tests, doctests, examples"
+	@echo "make browser-test   the report in chromium, which Debian's packages bring (as root, once)"
+	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make check   lint and types alone"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make format  let ruff mend what it can"
@@ -28,6 +32,18 @@ check: $(READY)
 
 test: check
 	$(PY) -m pytest
+
+$(BROWSER): $(READY)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	command -v chromedriver || \
+		(apt-get update -qq && apt-get install -qq --no-install-recommends chromium chromium-driver)
+	touch $@
+
+browser-test: $(BROWSER)
+	$(PY) -m pytest browser
+
+screenshots: $(BROWSER)
+	$(PY) browser/screenshots.py $(REPORT) docs
 
 bench: $(READY)
 	$(PY) benchmarks/run.py

@@ -135,9 +135,9 @@ def _percent(chart: Figure) -> None:
 
 def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
     from bokeh.models import HoverTool
-    from bokeh.models.renderers import GlyphRenderer
+    from bokeh.models.renderers import DataRenderer
 
-    glyphs = [renderer for renderer in chart.renderers if isinstance(renderer, GlyphRenderer)]
+    glyphs = [renderer for renderer in chart.renderers if isinstance(renderer, DataRenderer)]
     renderers = [renderer for renderer in glyphs if (renderer.name or "").startswith(shown)]
     chart.add_tools(HoverTool(tooltips=tooltips, renderers=renderers, visible=False))
 

@@ -1,0 +1,164 @@
+"""The report in a real browser: what is chosen is shown, the plan is the file, nothing comes from elsewhere."""
+
+import json
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+import ssmprune as sp
+from chromium import Page, chromium
+from ssmprune.experiments import report
+from tiny_results import METHODS, tiny_results
+
+CHARTS = ["#trade-off", "#states", "#poles"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return tiny_results(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory):
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+def opened(results, downloads, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    report.write(results, path)
+    with chromium(downloads) as driver:
+        yield Page(driver, path)
+
+
+@pytest.fixture
+def page(opened):
+    """The page, freshly loaded; afterwards its console must be clean and no request may have left it."""
+    yield opened.open()
+    console = opened.driver.get_log("browser")
+    assert not [entry for entry in console if entry["level"] in ("SEVERE", "WARNING")]
+    messages = [json.loads(entry["message"])["message"] for entry in opened.driver.get_log("performance")]
+    requests = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert any(url.startswith(opened.path.as_uri()) for url in requests)  # else nothing was watched
+    assert not [url for url in requests if not url.startswith((opened.path.as_uri(), "data:", "blob:", "about:"))]
+
+
+def plan_of(results, method, ratio, model="tiny-s5", seed=0):
+    return results.folder / "plans" / model / f"{method}-{ratio}-{seed}.safetensors"
+
+
+def test_the_slider_moves_everything(page, results):
+    page.wait_for("tiny-s5", "last", 0.5, 0)
+    before = [page.picture(chart) for chart in CHARTS]
+    page.find("#ratio").send_keys(Keys.ARROW_RIGHT)
+    page.wait_for("tiny-s5", "last", 0.75, 0)
+    assert all(old != page.picture(chart) for old, chart in zip(before, CHARTS, strict=True))
+    assert page.text("#ratio-text") == "75 %"
+    assert page.text("#kept") == "10"
+    assert page.text("#speed") == "1.75×"
+    assert page.column("trade-off", "chosen", "ratio") == [0.75]
+    keep = sp.Plan.load(plan_of(results, "last", 0.75)).keep
+    kept = [2 * int(mask.sum()) for mask in keep.values()]
+    assert page.column("states", "layers", "kept") == kept
+    assert len(page.column("poles", "kept poles", "re")) == kept[0]
+    assert len(page.column("poles", "pruned poles", "re")) == 16 - kept[0]
+    assert page.text("#rows tr:last-child") == "total 40 10 75.0 %"
+
+
+def test_the_slider_goes_from_nothing_to_the_largest_ratio(page):
+    slider = page.find("#ratio")
+    slider.send_keys(Keys.HOME)
+    page.wait_for("tiny-s5", "last", 0, 0)
+    assert page.text("#accuracy") == "95.0 %"
+    assert page.text("#plan-note") == "Nothing is pruned here."
+    assert not page.find("#download").is_enabled()
+    assert page.column("poles", "pruned poles", "re") == []
+    slider.send_keys(Keys.END)
+    page.wait_for("tiny-s5", "last", 0.75, 0)
+    assert slider.get_attribute("aria-valuetext") == "75 %"
+
+
+def test_the_methods_switch(page):
+    before = [page.picture(chart) for chart in CHARTS]
+    page.method("Random")
+    page.wait_for("tiny-s5", "random", 0.5, 0)
+    assert before[0] != page.picture("#trade-off")
+    assert before[2] != page.picture("#poles")
+    assert page.text("#accuracy") == "70.0 %"
+    assert page.text("#accuracy-note") == "25.0 points below the unpruned model, ± 5.0 over 2 seeds"
+    assert page.text("#speed") == "–"
+    page.method("Unstructured random")
+    page.wait_for("tiny-s5", "unstructured-random", 0.5, 0)
+    assert page.column("poles", "pruned poles", "re") == []
+    assert "does not choose among the states" in page.text("#poles-note")
+    assert not page.find("#download").is_enabled()
+
+
+def test_arrow_keys_switch_methods(page):
+    page.find("fieldset input:checked").send_keys(Keys.ARROW_RIGHT)
+    page.wait_for("tiny-s5", "global-hinf", 0.5, 0)
+
+
+def test_models_and_layers_switch(page):
+    page.choose("#layer", "layers.1.ssm")
+    page.wait_for("tiny-s5", "last", 0.5, 1)
+    kept, pruned = (len(page.column("poles", f"{side} poles", "re")) for side in ("kept", "pruned"))
+    assert (kept, kept + pruned) == (page.column("states", "layers", "kept")[1], 24)
+    page.choose("#model", "tiny-s4d")
+    page.wait_for("tiny-s4d", "last", 0.5, 0)
+    assert page.text("#subtitle").startswith("tiny-s4d on smnist")
+
+
+@pytest.mark.parametrize(("label", "method"), [("LAST", "last"), ("Surgeon", "surgeon")])
+def test_the_downloaded_plan_is_the_file_and_shrinks_the_model(page, results, downloads, label, method):
+    page.method(label)
+    page.find("#ratio").send_keys(Keys.END)
+    page.wait_for("tiny-s5", method, 0.75, 0)
+    page.find("#download").click()
+    original = plan_of(results, method, 0.75)
+    arrived = downloads / original.name
+    page.wait(lambda: arrived.is_file() and arrived.read_bytes() == original.read_bytes())
+    model = sp.load(results.checkpoint_file("tiny-s5"))
+    assert sum(sp.shrink(model, sp.Plan.load(arrived)).config.states) == 5
+    assert page.text("#command").endswith(f"tiny-s5.safetensors {arrived.name} --out small.safetensors")
+
+
+def test_the_address_opens_a_point(page):
+    page.open(model="tiny-s4d", method="surgeon", ratio=0.25)
+    assert page.shown == "tiny-s4d surgeon 0.25 0"
+    assert page.driver.current_url.endswith("#model=tiny-s4d&method=surgeon&ratio=0.25")
+    page.open(model="none", method="none", ratio="none")
+    assert page.shown == "tiny-s5 last 0.5 0"
+
+
+def test_light_and_dark_are_both_legible(page):
+    def ground_and_ink():
+        colours = [page.find("body").value_of_css_property(name) for name in ("background-color", "color")]
+        axis = page.driver.execute_script("return charts.poles.roots()[0].below[0].axis_label_text_color")
+        return [*map(_lightness, colours), axis]
+
+    ground, ink, axis = ground_and_ink()
+    assert ground - ink > 150
+    page.open(dark=True)
+    dark_ground, dark_ink, dark_axis = ground_and_ink()
+    assert dark_ink - dark_ground > 150
+    assert axis != dark_axis
+
+
+def test_everything_to_use_has_a_name_and_can_be_reached(page):
+    for selector in ("#model", "#ratio", "#layer", "#download", *(f"input[value='{name}']" for name in METHODS)):
+        assert page.find(selector).accessible_name, selector
+    for chart in CHARTS:
+        assert page.find(chart).aria_role in ("img", "image")
+        assert page.find(chart).accessible_name
+    reached = []
+    for _ in range(30):
+        focused = page.driver.switch_to.active_element
+        reached.append(focused.get_attribute("id") or focused.get_attribute("name"))
+        focused.send_keys(Keys.TAB)
+    assert {"model", "method", "ratio", "layer", "download"} <= set(reached)
+
+
+def _lightness(colour):
+    red, green, blue = (float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
