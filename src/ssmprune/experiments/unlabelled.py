@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ from .evaluate import tensors
 BATCH = 50
 
 
-def unlabelled(source: str, sequences: int, root: Path | None = None) -> list[Tensor | tuple[Tensor, Tensor]]:
+def unlabelled(
+    source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
+) -> list[Tensor | tuple[Tensor, Tensor]]:
     """Return batches, x or (x, lengths), of the first training inputs of a task, or of a .npy file without padding.
 
+    parameters: those of the task that differ from its own.
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
     """
     if source in tasks.found():
-        split = tasks.get(source).load("train", root)
+        split = tasks.get(source).replace(**parameters or {}).load("train", root)
         starts = range(0, min(sequences, len(split)), BATCH)
         chosen = (split.batch(np.arange(start, min(start + BATCH, sequences, len(split)))) for start in starts)
         parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
@@ -37,11 +40,13 @@ def _from_file(source: str) -> NDArray[Any]:
         raise InputError(f"{source!r} is neither a task ({', '.join(sorted(tasks.found()))}) nor a file of inputs.")
     try:
         x = np.load(source, mmap_mode="r", allow_pickle=False)  # mapped: a false claim of size is noticed
-    except (OSError, ValueError, EOFError, OverflowError, zipfile.BadZipFile) as error:
+    except Exception as error:  # numpy meets a broken header with whatever its parser happens to raise
         raise InputError(f"{source} is not a readable .npy file ({error}).") from error
     if not isinstance(x, np.ndarray) or x.ndim not in (2, 3) or not x.size or x.dtype.kind not in "iuf":
         shape = getattr(x, "shape", type(x).__name__)
         raise InputError(
             f"{source} must hold an array (sequences, length, inputs) or of tokens (sequences, length); got {shape}."
         )
+    if not np.isfinite(x).all():
+        raise InputError(f"{source} holds NaN or infinite numbers; calibration needs the inputs a model will meet.")
     return x.astype(np.int64 if x.ndim == 2 else np.float32)
