@@ -2,7 +2,7 @@
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe runs half as long as `cpu` at half
-the rates, for a model that is trained already, pruned or not.
+the rates and without dropout, for a model that is trained already, pruned or not.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _cpu(task: str, family: str) -> Recipe:
 
 
 def _tune(cpu: Recipe) -> Recipe:
-    return replace(cpu, epochs=max(1, cpu.epochs // 2), warmup=0.1, lr=cpu.lr / 2, ssm_lr=cpu.ssm_lr / 2)
+    return replace(cpu, epochs=max(1, cpu.epochs // 2), warmup=0.1, dropout=0.0, lr=cpu.lr / 2, ssm_lr=cpu.ssm_lr / 2)
 
 
 def _base(task: str, family: str) -> Recipe:
