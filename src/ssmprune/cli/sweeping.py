@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 Folder = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
 ]
+Ratios = Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or numbers with commas.")]
+Seeds = Annotated[str, typer.Option("--seeds", help="Of the random approaches, with commas between.")]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="How many of the test set to evaluate.")]
+FinalExamples = Annotated[
+    int | None, typer.Option("--final-examples", min=1, help="Of the test set, for what --max-loss finds; else all.")
+]
+EngineName = Annotated[str, typer.Option("--engine", help="local, or ray for the cells to run on a cluster.")]
+Address = Annotated[str | None, typer.Option("--address", help="Of a Ray cluster; else one starts here.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Of Ray; else as many as have room.")]
 
 
 @app.command()
@@ -32,22 +41,19 @@ def sweep(
     out: Folder,
     task: Annotated[str | None, typer.Option("--task", help="A task of `ssmprune list`; else the card's.")] = None,
     methods: Annotated[str | None, typer.Option("--methods", "-m", help="Names with commas between; else all.")] = None,
-    ratios: Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or numbers with commas.")] = "0.1:1.0:0.1",
-    seeds: Annotated[str, typer.Option("--seeds", help="Of the random approaches, with commas between.")] = "0",
-    examples: Annotated[int, typer.Option("--examples", min=1, help="How many of the test set to evaluate.")] = 2000,
+    ratios: Ratios = "0.1:1.0:0.1",
+    seeds: Seeds = "0",
+    examples: Examples = 2000,
     max_loss: Annotated[
         float | None, typer.Option("--max-loss", help="Also find the largest ratio that costs at most so many points.")
     ] = None,
-    final_examples: Annotated[
-        int | None,
-        typer.Option("--final-examples", min=1, help="Of the test set, for what --max-loss finds; else all."),
-    ] = None,
+    final_examples: FinalExamples = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Keep each n-th sample; the steps grow as much.")] = 1,
     speed: Annotated[bool, typer.Option("--speed", help="Also measure how many times faster each model is.")] = False,
     data: Data = None,
-    engine: Annotated[str, typer.Option("--engine", help="local, or ray for the cells to run on a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option("--address", help="Of a Ray cluster; else one starts here.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Of Ray; else as many as have room.")] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -60,7 +66,7 @@ def sweep(
     plan = Sweep(
         methods=methods.split(",") if methods else approaches.default(),
         ratios=parsed_ratios(ratios),
-        seeds=[_number(seed, int, "--seeds") for seed in seeds.split(",")],
+        seeds=_seeds(seeds),
         examples=examples,
         every=every,
         speed=speed,
@@ -91,6 +97,43 @@ def table_(
     print(rendering.FORMATS[form](tables.make(Results.read(results), kind)))
 
 
+@app.command()
+def reproduce(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for tables, figures and report.")] = Path(
+        "docs/results"
+    ),
+    checkpoints: Annotated[Path, typer.Option("--checkpoints", help="Folder of models with cards.")] = Path(
+        "checkpoints"
+    ),
+    work: Annotated[
+        Path, typer.Option("--work", help="Folder of the sweep; an interrupted run goes on from it.")
+    ] = Path("runs/reproduce"),
+    ratios: Ratios = "0.1:1.0:0.1",
+    seeds: Seeds = "0,1,2",
+    examples: Examples = 2000,
+    final_examples: FinalExamples = None,
+    data: Data = None,
+    engine: EngineName = "local",
+    address: Address = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report."""
+    prepare(threads)
+    from ..experiments import engines
+    from ..experiments import reproduce as paper
+    from ..experiments.sweep import ALL
+
+    scale = paper.Scale(parsed_ratios(ratios), _seeds(seeds), examples, final_examples or ALL)
+    found = paper.trained(checkpoints)
+    with engines.named(engine, address, workers, threads or 1) as chosen, progress() as watch:
+        results = paper.run_all(found, scale, work, data, chosen, command(data), watch)
+    written = [str(path) for path in paper.write(results, out)]
+    rows = [{"written": path} for path in written]
+    show({"cells": len(results.cells), "written": written}, as_json, table(f"{len(results.cells)} cells", rows))
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], object]]:
     """A bar on standard error: what was done last, how many cells of how many, the time that is left."""
@@ -119,6 +162,10 @@ def command(data: Path | None) -> str:
     """What was typed, without where the data lies."""
     words = ["DATA" if data is not None and word == str(data) else word for word in sys.argv[1:]]
     return " ".join(["ssmprune", *words])
+
+
+def _seeds(text: str) -> list[int]:
+    return [_number(seed, int, "--seeds") for seed in text.split(",")]
 
 
 def _number(text: str, kind: Any, option: str) -> Any:

@@ -92,13 +92,17 @@ class Results:
         """Every cell by what identifies it."""
         return {cell.key: cell for cell in self.cells}
 
+    def entry(self, checkpoint: str) -> dict[str, Any]:
+        """What sweep.json says of a checkpoint."""
+        for entry in self.about["checkpoints"]:
+            if entry["name"] == checkpoint:
+                return dict(entry)
+        known = ", ".join(entry["name"] for entry in self.about["checkpoints"])
+        raise InputError(f"{self.folder} has no checkpoint {checkpoint!r}; it has {known}.")
+
     def checkpoint_file(self, name: str) -> Path:
         """The file of a checkpoint, as it was given to the sweep."""
-        for entry in self.about["checkpoints"]:
-            if entry["name"] == name:
-                return Path(entry["file"])
-        known = ", ".join(entry["name"] for entry in self.about["checkpoints"])
-        raise InputError(f"{self.folder} has no checkpoint {name!r}; it has {known}.")
+        return Path(self.entry(name)["file"])
 
     def plan_path(self, cell: Cell | Key) -> Path:
         """Where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
@@ -211,6 +215,8 @@ def _merged(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str,
                 f"{folder} has results of another checkpoint called {entry['name']!r}; sweep into a new folder."
             )
     merged = old | {name: value for name, value in new.items() if value is not None}
+    if new.get("every", 1) > 1:  # a sweep at another sampling rate only adds a column to what is there
+        merged["examples"] = old["examples"]
     merged["commands"] = list(dict.fromkeys([*old.get("commands", []), *new.get("commands", [])]))
     names = {entry["name"] for entry in new["checkpoints"]}
     merged["checkpoints"] = [entry for entry in old["checkpoints"] if entry["name"] not in names] + new["checkpoints"]

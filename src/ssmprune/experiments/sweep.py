@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..budget import GRID
 from ..checkpoint import load
 from ..errors import InputError
 from . import approaches
@@ -32,7 +33,7 @@ class Sweep:
     """What to compare, and on how many examples."""
 
     methods: Sequence[str] = field(default_factory=approaches.default)
-    ratios: Sequence[float] = tuple(k / 10 for k in range(1, 11))
+    ratios: Sequence[float] = GRID
     seeds: Sequence[int] = (0,)  # of the approaches that are random; the others have one cell
     examples: int = 2000
     every: int = 1  # keep each n-th sample: another sampling rate than in training
@@ -122,6 +123,7 @@ def sweep(
         "seeds": list(plan.seeds),
         "examples": plan.examples,
         "split": "test",
+        "every": plan.every,
         "max_loss": plan.max_loss,
         "machine": machine(),
         "command": command,
