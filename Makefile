@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 REPORT := docs/results/report.html
 
-.PHONY: help demo test browser-test screenshots check bench format clean
+.PHONY: help demo test browser-test screenshots check audit bench format clean
 
 help:
 	@echo "make demo    prune a model and print what it did"
@@ -13,6 +13,7 @@ help:
 	@echo "make browser-test   the report in chromium, which Debian's packages bring (as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make check   lint and types alone"
+	@echo "make audit   compare the pinned packages with databases of known vulnerabilities (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make format  let ruff mend what it can"
 
@@ -44,6 +45,12 @@ browser-test: $(BROWSER)
 
 screenshots: $(BROWSER)
 	$(PY) browser/screenshots.py $(REPORT) docs
+
+# In an environment of its own, and not part of CI: it asks pypi.org, which may know of something new any day.
+audit: constraints.txt
+	test -x $(VENV)/audit/bin/pip-audit || \
+		(python3 -m venv $(VENV)/audit && $(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1)
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 bench: $(READY)
 	$(PY) benchmarks/run.py
