@@ -57,14 +57,14 @@ class Page:
 
     @property
     def shown(self):
-        """Model, method, ratio and layer, as the page says once all of it is drawn."""
+        """Model, method, ratio, layer and plane, as the page says once all of it is drawn."""
         return self.find("#main").get_attribute("data-shown")
 
     def wait(self, true):
         return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: true())
 
-    def wait_for(self, *shown):
-        self.wait(lambda: self.shown == " ".join(map(str, shown)))
+    def wait_for(self, model, method, ratio, layer, plane="disc"):
+        self.wait(lambda: self.shown == f"{model} {method} {ratio} {layer} {plane}")
 
     def column(self, chart, source, column):
         """The numbers a chart shows, asked of the charting library."""

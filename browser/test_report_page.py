@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -60,8 +61,8 @@ def test_the_slider_moves_everything(page, results):
     keep = sp.Plan.load(plan_of(results, "last", 0.75)).keep
     kept = [2 * int(mask.sum()) for mask in keep.values()]
     assert page.column("states", "layers", "kept") == kept
-    assert len(page.column("poles", "kept poles", "re")) == kept[0]
-    assert len(page.column("poles", "pruned poles", "re")) == 16 - kept[0]
+    assert len(page.column("poles", "kept poles", "x")) == kept[0]
+    assert len(page.column("poles", "pruned poles", "x")) == 16 - kept[0]
     assert page.text("#rows tr:last-child") == "total 40 10 75.0 %"
 
 
@@ -72,7 +73,7 @@ def test_the_slider_goes_from_nothing_to_the_largest_ratio(page):
     assert page.text("#accuracy") == "95.0 %"
     assert page.text("#plan-note") == "Nothing is pruned here."
     assert not page.find("#download").is_enabled()
-    assert page.column("poles", "pruned poles", "re") == []
+    assert page.column("poles", "pruned poles", "x") == []
     slider.send_keys(Keys.END)
     page.wait_for("tiny-s5", "last", 0.75, 0)
     assert slider.get_attribute("aria-valuetext") == "75 %"
@@ -89,7 +90,7 @@ def test_the_methods_switch(page):
     assert page.text("#speed") == "–"
     page.method("Unstructured random")
     page.wait_for("tiny-s5", "unstructured-random", 0.5, 0)
-    assert page.column("poles", "pruned poles", "re") == []
+    assert page.column("poles", "pruned poles", "x") == []
     assert "does not choose among the states" in page.text("#poles-note")
     assert not page.find("#download").is_enabled()
 
@@ -99,10 +100,25 @@ def test_arrow_keys_switch_methods(page):
     page.wait_for("tiny-s5", "global-hinf", 0.5, 0)
 
 
+def test_poles_are_shown_by_memory_too(page, results):
+    inside = page.column("poles", "kept poles", "x") + page.column("poles", "pruned poles", "x")
+    assert all(-1 < x < 1 for x in inside)
+    chart = "const chart = charts.poles.roots()[0]; const {start, end} = chart.x_range; "
+    scale = "return (end - start) / chart.inner_width / (2.2 / chart.inner_height)"
+    assert page.driver.execute_script(chart + scale) == pytest.approx(1, abs=0.02)  # the circle is round
+    before = page.picture("#poles")
+    page.choose("#plane", "by memory and frequency")
+    page.wait_for("tiny-s5", "last", 0.5, 0, "memory")
+    assert before != page.picture("#poles")
+    poles = sp.read(sp.load(results.checkpoint_file("tiny-s5")))["layers.0.ssm"].poles
+    powers = page.column("poles", "kept poles", "x") + page.column("poles", "pruned poles", "x")
+    assert sorted(powers)[::2] == pytest.approx(sorted(-np.log10(1 - np.abs(poles))), rel=1e-4)
+
+
 def test_models_and_layers_switch(page):
     page.choose("#layer", "layers.1.ssm")
     page.wait_for("tiny-s5", "last", 0.5, 1)
-    kept, pruned = (len(page.column("poles", f"{side} poles", "re")) for side in ("kept", "pruned"))
+    kept, pruned = (len(page.column("poles", f"{side} poles", "x")) for side in ("kept", "pruned"))
     assert (kept, kept + pruned) == (page.column("states", "layers", "kept")[1], 24)
     page.choose("#model", "tiny-s4d")
     page.wait_for("tiny-s4d", "last", 0.5, 0)
@@ -125,10 +141,10 @@ def test_the_downloaded_plan_is_the_file_and_shrinks_the_model(page, results, do
 
 def test_the_address_opens_a_point(page):
     page.open(model="tiny-s4d", method="surgeon", ratio=0.25)
-    assert page.shown == "tiny-s4d surgeon 0.25 0"
+    assert page.shown == "tiny-s4d surgeon 0.25 0 disc"
     assert page.driver.current_url.endswith("#model=tiny-s4d&method=surgeon&ratio=0.25")
     page.open(model="none", method="none", ratio="none")
-    assert page.shown == "tiny-s5 last 0.5 0"
+    assert page.shown == "tiny-s5 last 0.5 0 disc"
 
 
 def test_light_and_dark_are_both_legible(page):

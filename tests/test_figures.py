@@ -75,6 +75,15 @@ def test_poles_are_kept_or_pruned_as_the_plan_says(results):
         assert len(pruned) == 2 * (~plan.keep[layer]).sum()
 
 
+def test_memory_and_frequency_are_those_of_the_poles(results):
+    systems = sp.read(sp.load(results.checkpoint_file("tiny-s5")))
+    for panel, system in zip(drawn(results, "memory"), systems.values(), strict=True):
+        dots = np.concatenate([np.ma.getdata(dots.get_offsets()) for dots in panel.collections])
+        memory, frequency = dots[np.argsort(dots[:, 0])].T
+        np.testing.assert_allclose(memory, np.sort(np.tile(1 / (1 - np.abs(system.poles)), 2)))
+        np.testing.assert_allclose(np.sort(frequency), np.sort(np.angle([*system.poles, *system.poles.conj()]) / np.pi))
+
+
 def test_the_stability_region_is_where_the_poles_are_inside_the_circle():
     from matplotlib.path import Path
 
@@ -87,7 +96,9 @@ def test_the_stability_region_is_where_the_poles_are_inside_the_circle():
 
 def test_write_all_draws_every_kind_for_every_checkpoint(results, tmp_path):
     written = figures.write_all(results, tmp_path)
-    kinds = [f"{kind}-tiny-{family}.png" for kind in ("poles", "scores", "states") for family in ("s5", "s4d")]
+    kinds = [
+        f"{kind}-tiny-{family}.png" for kind in ("memory", "poles", "scores", "states") for family in ("s5", "s4d")
+    ]
     assert sorted(path.name for path in written) == sorted(["trade-off.png", "stability.png", *kinds])
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
 
@@ -97,7 +108,7 @@ def test_what_the_results_do_not_have_is_an_error(results, tmp_path):
         figures.choose(results, checkpoint="other")
     with pytest.raises(sp.InputError, match="no method 'lamp'; they have last"):
         figures.choose(results, method="lamp")
-    with pytest.raises(sp.InputError, match="There is no figure 'pie'; there are poles"):
+    with pytest.raises(sp.InputError, match="There is no figure 'pie'; there are memory"):
         drawn(results, "pie")
     with pytest.raises(sp.InputError, match="'unstructured-random' has no plan"):
         drawn(results, "poles", method="unstructured-random")

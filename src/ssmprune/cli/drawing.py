@@ -18,7 +18,9 @@ ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder
 def figure(
     results: ResultsFolder,
     out: Out,
-    kind: Annotated[str, typer.Option("--kind", help="trade-off, scores, states, poles or stability.")] = "trade-off",
+    kind: Annotated[
+        str, typer.Option("--kind", help="trade-off, scores, states, poles, memory, stability.")
+    ] = "trade-off",
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Which model; else the first.")] = None,
     method: Annotated[str | None, typer.Option("--method", "-m", help="Whose poles; else LAST.")] = None,
     ratio: Annotated[float | None, typer.Option("--ratio", "-r", help="Poles and scores at it; else 0.5.")] = None,

@@ -26,7 +26,7 @@ def found() -> dict[str, Callable[[Results, Choice], Figure]]:
     """Every kind of figure by name.
 
     >>> sorted(found())
-    ['poles', 'scores', 'stability', 'states', 'trade-off']
+    ['memory', 'poles', 'scores', 'stability', 'states', 'trade-off']
     """
     modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
     return {

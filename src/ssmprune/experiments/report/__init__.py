@@ -11,12 +11,14 @@ from .charts import charts, embedded, library
 from .content import gathered
 
 HERE = Path(__file__).parent
+PAGE = 7_500_000  # bytes it should not exceed: small enough to mail and to keep in a repository
 
 
 def write(results: Results, path: Path) -> dict[str, int]:
     """Write the page; return its bytes, the plans in it and the plans that were too large for it."""
-    data = gathered(results)
-    write_atomically(path, page(data).encode())
+    code = library()
+    data = gathered(results, PAGE - len(code))
+    write_atomically(path, page(data, code).encode())
     planned = [
         point for model in data["models"] for curve in model["curves"].values() for point in curve if "file" in point
     ]
@@ -24,14 +26,14 @@ def write(results: Results, path: Path) -> dict[str, int]:
     return {"bytes": path.stat().st_size, "plans": inside, "left out": len(planned) - inside}
 
 
-def page(data: dict[str, Any]) -> str:
+def page(data: dict[str, Any], code: str) -> str:
     """The page with its data, its charts and all code it needs inside."""
     names = [method["name"] for method in data["methods"]]
     parts = {
         "/*STYLE*/": (HERE / "page.css").read_text(),
         "/*DATA*/": embedded(data),
         "/*CHARTS*/": embedded(charts(names)),
-        "/*LIBRARY*/": library(),
+        "/*LIBRARY*/": code,
         "/*SCRIPT*/": (HERE / "page.js").read_text(),
     }
     whole = (HERE / "page.html").read_text()

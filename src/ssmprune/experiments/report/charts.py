@@ -64,14 +64,12 @@ def _trade_off(methods: list[str]) -> Figure:
 
 
 def _states() -> Figure:
-    chart = _chart(300, x_range=[], y_range=(0, 1), y_axis_label="states")
-    source = _source("layers", "layer", "before", "kept")
-    look: dict[str, Any] = {"x": "layer", "source": source, "width": 0.7}
-    chart.vbar(top="before", fill_alpha=0.12, line_dash="dashed", name="before", legend_label="before", **look)
-    chart.vbar(top="kept", name="kept states", legend_label="kept", **look)
-    chart.xgrid.visible = False
-    chart.legend.orientation = "horizontal"
-    chart.add_layout(chart.legend[0], "above")
+    chart = _chart(300, y_range=[], x_range=(0, 1), x_axis_label="states")
+    look: dict[str, Any] = {"y": "layer", "source": _source("layers", "layer", "before", "kept"), "height": 0.7}
+    chart.hbar(right="before", fill_alpha=0.12, line_dash="dashed", name="before", legend_label="before", **look)
+    chart.hbar(right="kept", name="kept states", legend_label="kept", **look)
+    chart.ygrid.visible = False
+    _legend_above(chart)
     _hover(chart, [("", "@layer"), ("kept", "@kept of @before")], "kept ")
     return chart
 
@@ -79,24 +77,20 @@ def _states() -> Figure:
 def _poles() -> Figure:
     import numpy as np
 
-    chart = _chart(420, match_aspect=True, x_axis_label="real part", y_axis_label="imaginary part")
+    chart = _chart(420, x_range=(-1.1, 1.1), y_range=(-1.1, 1.1))
     angle = np.linspace(0, 2 * np.pi, 181)
-    chart.line(np.cos(angle), np.sin(angle), color="gray", line_width=1)
-    for name, marker, size in [("pruned", "x", 7), ("kept", "circle", 6)]:
-        chart.scatter(
-            "re",
-            "im",
-            source=_source(f"{name} poles", "re", "im"),
-            marker=marker,
-            size=size,
-            line_width=1.6,
-            name=f"{name} marks",
-            legend_label=name,
-        )
+    chart.line(np.cos(angle), np.sin(angle), color="gray", line_width=1, name="circle")
+    for name, marker in [("pruned", "x"), ("kept", "circle")]:
+        source = _source(f"{name} poles", "x", "y", "memory", "frequency")
+        chart.scatter("x", "y", source=source, marker=marker, name=f"{name} marks", line_width=1.6, legend_label=name)
+    _legend_above(chart)
+    _hover(chart, [("memory", "@memory{0.0} steps"), ("frequency", "@frequency{0.000} π per step")], "kept ")
+    return chart
+
+
+def _legend_above(chart: Figure) -> None:
     chart.legend.orientation = "horizontal"
     chart.add_layout(chart.legend[0], "above")
-    _hover(chart, [("pole", "@re{0.0000} + @im{0.0000}i")], "kept ")
-    return chart
 
 
 def _chart(height: int, **options: Any) -> Figure:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import shlex
 from typing import Any
+
+import numpy as np
 
 from ...arrays import Real
 from ...errors import InputError
@@ -13,20 +16,24 @@ from ..figures.style import COLOURS, styles
 from ..results import Cell, Results
 from .pieces import Cut, Store
 
-PLANS = 5_500_000  # bytes of the page for plans; with the library and the poles it stays below 8 MB
 Content = dict[str, Any]
 
 
-def gathered(results: Results) -> Content:
-    """Return what the page's script reads; the largest plans may not fit: for them it tells how to make them."""
+def gathered(results: Results, room: int) -> Content:
+    """Return what the page's script reads, in about `room` bytes.
+
+    All curves, poles and masks are in it. Plans follow, small ones first; for one that does not fit, most likely with
+    a re-fitted C, it has the command that makes it again.
+    """
     names = checkpoints(results)
     if not any(curves(results, name) for name in names):
         raise InputError(f"{results.folder} has no pruned model yet; let the sweep go on.")
     store = Store()
     cuts: list[tuple[Cut, Content]] = []
     models = [_model(results, name, store, cuts) for name in names]
+    room -= len(json.dumps(models))
     for cut, point in sorted(cuts, key=lambda entry: sum(map(len, entry[0].pieces))):
-        if store.size + store.growth(cut.pieces) <= PLANS:
+        if store.size + store.growth(cut.pieces) <= room:
             point["plan"] = [store.add(piece) for piece in cut.pieces]
     shown = {method for model in models for method in model["curves"]}
     looks = styles(method for method in results.about["methods"] if method in shown)
@@ -51,8 +58,8 @@ def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Cont
                 "name": layer,
                 "states": system.states,
                 "mirrored": system.states_per_entry == 2,
-                "re": _single(system.poles.real),
-                "im": _single(system.poles.imag),
+                "decay": _single(system.log_poles.real),  # logarithms: slow poles differ in their last digits alone
+                "angle": _single(np.angle(system.poles)),
             }
             for layer, system in layers.items()
         ],

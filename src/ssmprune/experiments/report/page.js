@@ -4,7 +4,7 @@
 const element = (id) => document.getElementById(id);
 const parsed = (id) => JSON.parse(element(id).textContent);
 const data = parsed("data");
-const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0 };
+const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0, plane: "disc" };
 const inflated = new Map(); // pieces of plan files that were unpacked, by number
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const charts = {}; // name -> the library's document of a chart
@@ -13,6 +13,7 @@ let turn = 0; // counts what was asked for, so that a late answer does not overw
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 const thousands = (count) => count.toLocaleString("en");
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const extreme = (choose, numbers) => numbers.reduce((a, b) => choose(a, b), 0);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const singles = (text) => new Float32Array(bytes(text).buffer);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -46,6 +47,11 @@ function fill(chart, name, columns) {
   source(chart, name).data = columns;
 }
 
+/** Set a range, also as what the reset button goes back to. */
+function stretch(range, start, end) {
+  Object.assign(range, { start, end, reset_start: start, reset_end: end });
+}
+
 function drawTradeOff(at) {
   const full = curve()[0];
   fill("trade-off", "unpruned", { ratio: [0, 1], accuracy: [full.accuracy, full.accuracy] });
@@ -75,9 +81,9 @@ function drawTradeOff(at) {
 function drawStates(at) {
   const layers = chosen.model.layers.map((layer) => layer.name);
   const before = chosen.model.layers.map((layer) => layer.states);
-  const chart = charts.states.roots()[0];
-  chart.x_range.factors = layers;
-  chart.y_range.end = 1.05 * Math.max(...before);
+  const [chart] = charts.states.roots();
+  chart.y_range.factors = [...layers].reverse();
+  stretch(chart.x_range, 0, 1.05 * Math.max(...before));
   fill("states", "layers", { layer: layers, before, kept: at.states });
   const rows = layers.map((name, i) => [name, before[i], at.states[i]]);
   rows.push(["total", sum(before), sum(at.states)]);
@@ -91,19 +97,38 @@ function drawStates(at) {
   element("states").setAttribute("aria-label", rows.map(([name, all, kept]) => `${name}: ${kept} of ${all}`).join(", "));
 }
 
-function drawPoles(at, keep) {
-  const layer = chosen.model.layers[chosen.layer];
-  const re = singles(layer.re), im = singles(layer.im);
-  const sides = { "kept poles": { re: [], im: [] }, "pruned poles": { re: [], im: [] } };
-  for (let i = 0; i < re.length; i++) {
-    const side = sides[!keep || keep[i] ? "kept poles" : "pruned poles"];
+/** The poles of a layer as columns: their place in the chosen plane, how long they remember, how fast they turn. */
+function poles(layer, keep, wanted) {
+  const decay = singles(layer.decay), angle = singles(layer.angle);
+  const columns = { x: [], y: [], memory: [], frequency: [] };
+  for (let i = 0; i < decay.length; i++) {
+    if ((!keep || keep[i] === 1) !== wanted) continue;
     for (const sign of layer.mirrored ? [1, -1] : [1]) {
-      side.re.push(re[i]);
-      side.im.push(sign * im[i]);
+      const turn = sign * angle[i], memory = -1 / Math.expm1(decay[i]), size = Math.exp(decay[i]);
+      columns.x.push(chosen.plane === "disc" ? size * Math.cos(turn) : Math.log10(memory));
+      columns.y.push(chosen.plane === "disc" ? size * Math.sin(turn) : turn / Math.PI);
+      columns.memory.push(memory);
+      columns.frequency.push(turn / Math.PI);
     }
   }
+  return columns;
+}
+
+function drawPoles(at, keep) {
+  const layer = chosen.model.layers[chosen.layer];
+  const disc = chosen.plane === "disc";
+  const sides = { "kept poles": poles(layer, keep, true), "pruned poles": poles(layer, keep, false) };
+  const [chart] = charts.poles.roots();
+  const all = [...sides["kept poles"].x, ...sides["pruned poles"].x];
+  const few = all.length < 1000;
+  const wide = 1.1 * (chart.inner_width / chart.inner_height || 1); // a circle is round
+  stretch(chart.x_range, ...(disc ? [-wide, wide] : [extreme(Math.min, all) - 0.1, extreme(Math.max, all) + 0.1]));
+  chart.below[0].axis_label = disc ? "real part" : "memory in steps, as a power of ten";
+  chart.left[0].axis_label = disc ? "imaginary part" : "frequency, in π per step";
+  source("poles", "circle").visible = disc;
+  for (const [name, size] of [["kept", few ? 6 : 2], ["pruned", few ? 7 : 4]]) source("poles", `${name} marks`).glyph.size = size;
   for (const [name, columns] of Object.entries(sides)) fill("poles", name, columns);
-  const stays = sides["kept poles"].re.length, goes = sides["pruned poles"].re.length;
+  const stays = sides["kept poles"].x.length, goes = sides["pruned poles"].x.length;
   const whole = at.ratio === 0 ? "" : " This method does not choose among the states; the poles are those of the unpruned layer.";
   element("poles-note").textContent = `${thousands(stays)} poles stay, ${thousands(goes)} go.` + (keep ? "" : whole);
   element("poles").setAttribute("aria-label", `Poles of ${layer.name}: ${stays} kept, ${goes} pruned`);
@@ -166,7 +191,7 @@ async function show() {
   showCards(at);
   showPlan(at);
   history.replaceState(null, "", "#" + new URLSearchParams({ model: chosen.model.name, method: chosen.method, ratio: at.ratio }));
-  element("main").dataset.shown = `${chosen.model.name} ${chosen.method} ${at.ratio} ${chosen.layer}`;
+  element("main").dataset.shown = `${chosen.model.name} ${chosen.method} ${at.ratio} ${chosen.layer} ${chosen.plane}`;
 }
 
 /** Offer the methods and layers of the chosen model. */
@@ -214,6 +239,8 @@ function listen() {
   element("methods").addEventListener("change", (event) => { chosen.method = event.target.value; show(); });
   element("ratio").addEventListener("input", (event) => { chosen.ratio = curve()[event.target.value].ratio; show(); });
   element("layer").addEventListener("change", (event) => { chosen.layer = Number(event.target.value); show(); });
+  element("plane").addEventListener("change", (event) => { chosen.plane = event.target.value; show(); });
+  charts.poles.roots()[0].properties.inner_width.change.connect(show);
   element("download").addEventListener("click", download);
   element("controls").addEventListener("submit", (event) => event.preventDefault());
   darkness.addEventListener("change", () => { paint(); show(); });
