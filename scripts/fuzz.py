@@ -25,6 +25,7 @@ import wave
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,7 @@ READERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
 }
 
 
+@cache
 def trained() -> tuple[Classifier, torch.optim.Optimizer]:
     """Return the model and the optimiser of the training in the corpus, after one step."""
     torch.manual_seed(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -13,6 +14,8 @@ from rich.markup import escape
 
 from ..errors import InputError
 
+built = cache(typer.main.get_command)  # the commands of an app, put together once in a process
+
 WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can mend it, Ctrl-C, our fault
 
 
@@ -21,7 +24,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = app(arguments, standalone_mode=False)
+        code = built(app).main(arguments, prog_name="ssmprune", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:

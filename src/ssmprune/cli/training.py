@@ -46,6 +46,8 @@ def train(
 
     With --prune-to it loses states on the way and gets faster.
     """
+    if run.exists() and not run.is_dir():
+        raise InputError(f"--run names a folder; {run} is a file.")
     prepare(threads)
     from ..experiments import cards, processes, recipes
     from ..experiments.schedule import Schedule
