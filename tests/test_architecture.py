@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 FLOOR = {"errors", "files", "arrays"}
 CORE = FLOOR | {"discretization", "system", "norms", "criteria", "allocation", "methods", "limits", "plan"}
 SURGEON = {"features", "elimination", "calibration", "surgeon", "sequence", "certificates", "balanced"}
-PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint", "budget"}
+PRUNING = CORE | SURGEON | {"adapters", "surgery", "checkpoint", "budget", "pruning", "targets"}
 MAY_IMPORT = {
     "arrays": set(),
     "errors": set(),
@@ -35,7 +35,9 @@ MAY_IMPORT = {
     "certificates": CORE | {"features", "calibration"},
     "balanced": CORE | {"features", "calibration", "adapters"},
     "adapters": CORE | {"adapters", "models", "checkpoint"},
-    "surgery": CORE | SURGEON | {"adapters", "checkpoint"},
+    "surgery": CORE | {"adapters", "checkpoint"},
+    "pruning": CORE | SURGEON | {"adapters", "surgery"},
+    "targets": CORE | SURGEON | {"pruning", "budget", "checkpoint"},
     "testing": PRUNING,
     "checkpoint": FLOOR | {"models"},
     "tree_files": FLOOR | {"checkpoint"},
@@ -44,7 +46,11 @@ MAY_IMPORT = {
     "tasks": FLOOR | {"tasks"},
     "experiments": PRUNING | {"models", "tasks", "experiments"},
 }
-NUMPY_ONLY = CORE | SURGEON | {"adapters", "surgery", "testing", "checkpoint", "tree_files", "cli", "__init__", "tasks"}
+NUMPY_ONLY = (
+    CORE
+    | SURGEON
+    | {"adapters", "surgery", "pruning", "targets", "testing", "checkpoint", "tree_files", "cli", "__init__", "tasks"}
+)
 
 
 def imports(path, top_level_only=False):

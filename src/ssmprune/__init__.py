@@ -4,6 +4,7 @@ import ssmprune as sp
 
 small = sp.prune(model, ratio=0.5)                  # LAST, the two-line door
 small = sp.prune(model, ratio=0.7, data=batches)    # the surgeon: unlabelled inputs let much more go
+small = sp.prune(model, sp.max_energy(0.01), data=batches)  # as far as no layer loses more of its output
 
 systems = sp.read(model)                       # the same, step by step
 plan = sp.make_plan(systems, ratio=0.5, method=sp.LAST)
@@ -31,10 +32,12 @@ from .methods import (
     Method,
 )
 from .plan import Plan, make_plan, plan_from_scores
+from .pruning import Pruning, prune
 from .sequence import refit_in_sequence
 from .surgeon import refit, surgeon_plan
-from .surgery import convert, mask, prune, read, shrink
+from .surgery import convert, mask, read, shrink
 from .system import DiagonalSystem
+from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
 from .tree_files import load_tree, save_tree
 
 __version__ = "0.1.0"
@@ -53,6 +56,7 @@ __all__ = [
     "Method",
     "Moments",
     "Plan",
+    "Pruning",
     "bilinear",
     "certify",
     "collect",
@@ -64,6 +68,11 @@ __all__ = [
     "load_tree",
     "make_plan",
     "mask",
+    "max_energy",
+    "max_gain",
+    "max_latency",
+    "max_loss",
+    "max_memory",
     "plan_from_scores",
     "pooled",
     "prune",

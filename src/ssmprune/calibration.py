@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import layers_of
+from .adapters import Adapter, layers_of, whole_batches
 from .arrays import Complex, Real
 from .checkpoint import need_torch
 from .errors import InputError
@@ -27,6 +27,11 @@ class Moments:
     gram: Real  # (problems, slots, parts, slots, parts): E[z zᵀ]
     cross: Real  # (problems, slots, parts, outputs): E[z u]
     power: Real  # (problems, outputs): E[u²]
+
+    def __post_init__(self) -> None:
+        """Refuse what no plan can be made from."""
+        if not all(np.isfinite(values).all() for values in (self.gram, self.cross, self.power)):
+            raise InputError("The moments are not finite: the inputs hold NaN or infinite numbers, or are too large.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +95,20 @@ def white_noise(system: DiagonalSystem) -> Moments:
     return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), np.ones((layout.problems, B.shape[2])))
 
 
-def collect(model: Any, batches: Iterable[Any]) -> dict[str, Moments]:
+def collect(model: Any, batches: Iterable[Any], *, adapter: Adapter | None = None) -> dict[str, Moments]:
     """Run a torch model on unlabelled inputs and return the moments of every SSM layer, in one pass.
 
     A batch is what the model takes, x (batch, length, ...), or a pair (x, lengths) with lengths (batch,) beyond which
     there is padding that must not count.
     """
     need_torch()
-    from .sampling import Tally, slices, watch
+    from .sampling import Tally, refuse_what_cannot_run, slices, watch
 
+    refuse_what_cannot_run(model)
     model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
-    tallies = {path: Tally(adapter.read(layer, "keep")) for path, (adapter, layer) in layers_of(model).items()}
+    layers = layers_of(model, adapter)
+    tallies = {path: Tally(family.read(layer, "keep")) for path, (family, layer) in layers.items()}
+    sinks = {whole_batches(family, path): tallies[path].add for path, (family, _) in layers.items()}
     for part in slices(batches):
-        watch(model, part, {path: tally.add for path, tally in tallies.items()})
+        watch(model, part, sinks)
     return {path: tally.moments() for path, tally in tallies.items()}

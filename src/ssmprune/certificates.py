@@ -21,13 +21,16 @@ class Certificate:
 
     |.| is the root of a signal's energy. `paper` is the expression of the paper's equation 4 as a norm, the root of
     the sum of the removed states' squared norms. It is no bound: equal states add up, their squares do not. It knows
-    no refit, so a re-fitted layer has none.
+    no refit, so a re-fitted layer has none. `paper_model` is that of its equation 8, the same times the gains of all
+    other layers: no bound either, since D, norms, gates and residuals are not in it.
     """
 
+    gain: float  # H-infinity norm of the layer before, without D
     exact: float  # H-infinity norm of the difference between the layer before and after
     theta: float  # frequency in [0, π] at which it is attained
     bound: float  # sum of the norms of what each stored state contributes to the difference
     paper: float | None
+    paper_model: float | None
     measured: float | None  # root of the share of the layer's output energy that is lost on calibration data
 
 
@@ -38,33 +41,50 @@ def certify(
 
     >>> twins = DiagonalSystem.from_discrete(poles=[0.5, 0.5, 0.5], B=[[1]] * 3, C=[[1, 1, 2]])
     >>> from ssmprune import make_plan
-    >>> certify(make_plan({"ssm": twins}, ratio=0.6), {"ssm": twins})["ssm"]
-    Certificate(exact=4.0, theta=0.0, bound=4.0, paper=2.8284271247461903, measured=None)
+    >>> found = certify(make_plan({"ssm": twins}, ratio=0.6), {"ssm": twins})["ssm"]
+    >>> found.gain, found.exact, found.bound, round(found.paper, 3)
+    (8.0, 4.0, 4.0, 2.828)
     """
     plan.check(systems)
-    known = {} if moments is None else moments_of(systems, moments)
-    return {layer: _certificate(plan, layer, system, known.get(layer)) for layer, system in systems.items()}
+    lost = {} if moments is None else energy_lost(plan, systems, moments)
+    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
+    return {
+        layer: _certificate(plan, layer, system, gains, None if moments is None else float(np.sqrt(lost[layer])))
+        for layer, system in systems.items()
+    }
 
 
-def _certificate(plan: Plan, layer: str, system: DiagonalSystem, moments: Moments | None) -> Certificate:
-    difference, D = _difference(plan, layer, system), plan.D_change.get(layer, np.zeros(system.outputs))
+def energy_lost(
+    plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None = None
+) -> dict[str, float]:
+    """Return the share of every layer's output energy that a plan loses: on data, or without moments for white noise.
+
+    It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
+    """
+    plan.check(systems)
+    known = moments_of(systems, moments)
+    return {layer: _lost(plan, layer, system, known[layer]) for layer, system in systems.items()}
+
+
+def _certificate(
+    plan: Plan, layer: str, system: DiagonalSystem, gains: Mapping[str, float], measured: float | None
+) -> Certificate:
+    difference, D = _difference(plan, layer, system)
     active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
     exact, theta = hinf(_with_feedthrough(active, -D))
+    paper = None if layer in plan.C else float(np.linalg.norm(state_hinf(active)))
+    others = float(np.prod([gain for other, gain in gains.items() if other != layer]))
     return Certificate(
-        exact,
-        theta,
-        _bound(active, D),
-        None if layer in plan.C else float(np.linalg.norm(state_hinf(active))),
-        None if moments is None else _lost(system, difference, D, moments),
+        gains[layer], exact, theta, _bound(active, D), paper, None if paper is None else paper * others, measured
     )
 
 
-def _difference(plan: Plan, layer: str, system: DiagonalSystem) -> DiagonalSystem:
-    """Return the layer before minus the layer after, without D: the same states, read out with C - C'."""
+def _difference(plan: Plan, layer: str, system: DiagonalSystem) -> tuple[DiagonalSystem, Real]:
+    """Return the layer before minus the layer after, the same states read out with C - C', and what D rises by."""
     C = np.array(system.C)
     kept = plan.keep[layer]
     C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
-    return replace(system, C=C)
+    return replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs))
 
 
 def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
@@ -93,10 +113,10 @@ def _bound(difference: DiagonalSystem, D: Real) -> float:
     return float((np.bincount(difference.channel, norms, difference.channels) + np.abs(D)).max(initial=0))
 
 
-def _lost(system: DiagonalSystem, difference: DiagonalSystem, D: Real, moments: Moments) -> float:
-    """Return the root of E|y - y'|² / E|y|² under the moments, y without D u."""
+def _lost(plan: Plan, layer: str, system: DiagonalSystem, moments: Moments) -> float:
+    difference, D = _difference(plan, layer, system)
     W, V = weights(system), weights(difference)
     energy, error = (np.einsum("gsaq,gsatb,gtbq->", w, moments.gram, w, optimize=True) for w in (W, V))
     D = D.reshape(moments.power.shape)
     error += np.sum(D * D * moments.power) - 2 * np.sum(D[:, None, None] * moments.cross * V)
-    return float(np.sqrt(max(error, 0) / energy)) if energy > 0 else 0.0
+    return float(max(error, 0) / energy) if energy > 0 else 0.0

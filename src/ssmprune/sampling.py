@@ -56,6 +56,15 @@ def _part(batch: Any) -> Part:
     return part
 
 
+def refuse_what_cannot_run(model: Any) -> None:
+    """Say what to do with a model that is only a tree of numbers."""
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"Calibration runs the model on data, so it needs a torch model; this is {type(model).__name__}. Bring it "
+            "into our own layers (`ssmprune import`, or `ssmprune.convert` layer by layer), or prune without data."
+        )
+
+
 @torch.no_grad()
 def watch(model: nn.Module, part: Part, sinks: Mapping[str, Sink]) -> None:
     """Run a model on some sequences and hand what enters and leaves the layers at these paths to their sinks.

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import layers_of
+from .adapters import Adapter, layers_of, whole_batches
 from .checkpoint import need_torch
 from .features import Layout, readout, weights
 from .plan import Plan
 from .surgeon import take_over
 
 
-def refit_in_sequence(plan: Plan, model: Any, batches: Iterable[Any]) -> Plan:
+def refit_in_sequence(plan: Plan, model: Any, batches: Iterable[Any], *, adapter: Adapter | None = None) -> Plan:
     """Return any method's plan with C and D re-fitted on data, so that each layer also mends what earlier ones lost.
 
     Layer by layer in the order of the forward pass: the kept states are driven by what comes through the pruned and
@@ -24,20 +24,23 @@ def refit_in_sequence(plan: Plan, model: Any, batches: Iterable[Any]) -> Plan:
     sequences. The batches are those of `collect`; labels are not needed.
     """
     need_torch()
-    from .sampling import Tally, compare, order_of_layers, slices
+    from .sampling import Tally, compare, order_of_layers, refuse_what_cannot_run, slices
 
-    plan.check({path: adapter.read(layer, "keep") for path, (adapter, layer) in layers_of(model).items()})
+    plan.check({path: family.read(layer, "keep") for path, (family, layer) in layers_of(model, adapter).items()})
+    refuse_what_cannot_run(model)
     parts = list(slices(batches))
     whole, pruned = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
     C, D_change = {}, {}
-    for path in order_of_layers(whole, parts[0], plan.keep):
-        adapter, layer = layers_of(pruned)[path]
-        adapter.shrink(layer, plan.keep[path])
-        system = adapter.read(layer, "keep")
+    places = {whole_batches(family, path): path for path, (family, _) in layers_of(model, adapter).items()}
+    for place in order_of_layers(whole, parts[0], places):
+        path = places[place]
+        family, layer = layers_of(pruned, adapter)[path]
+        family.shrink(layer, plan.keep[path])
+        system = family.read(layer, "keep")
         tally = Tally(system)
         for part in parts:
-            compare(whole, pruned, path, part, tally)
+            compare(whole, pruned, place, part, tally)
         change, D = take_over(tally.moments(), tally.residual(), Layout.of(system).spread(~system.unstable_states))
         C[path], D_change[path] = readout(system, weights(system) + change), D.ravel()
-        adapter.refit(layer, np.ones(system.n, bool), C[path], D_change[path])
+        family.refit(layer, np.ones(system.n, bool), C[path], D_change[path])
     return replace(plan, C=C, D_change=D_change)

@@ -6,20 +6,16 @@ Families are recognised; `adapter` names one with its options, or brings a famil
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from .adapters import Adapter, layers_of
 from .arrays import Mask
-from .calibration import collect
 from .checkpoint import need_torch
 from .errors import InputError
-from .methods import LAST, Method
-from .plan import Plan, make_plan
-from .sequence import refit_in_sequence
-from .surgeon import surgeon_plan
+from .plan import Plan
 from .system import DiagonalSystem
 
 Model = TypeVar("Model")
@@ -46,31 +42,6 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
 def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family."""
     return _operate(model, plan, adapter, lambda family, layer, keep: family.shrink(layer, keep))
-
-
-def prune(
-    model: Model,
-    ratio: float,
-    method: Method | None = None,
-    *,
-    data: Iterable[Any] | None = None,
-    adapter: Adapter | None = None,
-    **options: Any,
-) -> Model:
-    """Plan and shrink at once; the options are those of `make_plan`.
-
-    Without data the method is LAST. With unlabelled batches, as for `collect`, it is the surgeon; and by whatever
-    method states went, those left are re-fitted to do what the whole model does on these inputs.
-    """
-    systems = read(model, adapter=adapter)
-    if data is None:
-        return shrink(model, make_plan(systems, ratio, method or LAST, **options), adapter=adapter)
-    batches = list(data)
-    if method is None:
-        plan = surgeon_plan(systems, ratio, collect(model, batches), **options)
-    else:
-        plan = make_plan(systems, ratio, method, **options)
-    return shrink(model, refit_in_sequence(plan, model, batches))
 
 
 def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:

@@ -65,6 +65,15 @@ def _plugged_in() -> tuple[Adapter, ...]:
     return tuple(adapters)
 
 
+def whole_batches(adapter: Adapter, path: str) -> str:
+    """Return the path of the module that takes and gives (batch, length, width) when the layer at `path` runs.
+
+    It is the layer itself unless its adapter's `whole_batches(path)` says otherwise.
+    """
+    own = getattr(adapter, "whole_batches", None)
+    return own(path) if own else path
+
+
 def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, tuple[Adapter, Any]]:
     """Return every layer of a model that some family knows, with its adapter; a model with none is an error.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from .foreign import Mimo, directions, from_parts
 from .stored import Stored
@@ -26,6 +29,16 @@ class S5Pytorch(Mimo):
     marks = frozenset({"Lambda", "B", "C", "D", "log_step"})
     asked = ("discretization",)
     state_axis: ClassVar = {"Lambda": 0, "B": 0, "C": 1, "log_step": 0}
+
+    def whole_batches(self, path: str) -> str:
+        """Name the `S5` around the layer, which runs it sequence by sequence and returns what it gives."""
+        return path.removesuffix(".seq")
+
+    def refit(self, layer: Node, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states, the two directions behind each other, and add to D."""
+        whole = layer["C"]
+        whole[:, np.tile(keep, len(C))] = np.concatenate(list(C), axis=1)
+        layer["C"], layer["D"] = whole, layer["D"] + D_change
 
     def _stored(self, layer: Node) -> Stored:
         """Refuse what is not linear in the input and time-invariant."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from ..errors import InputError
@@ -58,7 +58,7 @@ def table(title: str, rows: list[dict[str, Any]]) -> Table:
     return laid_out
 
 
-def show(data: Any, as_json: bool, readable: Table) -> None:
+def show(data: Any, as_json: bool, readable: RenderableType) -> None:
     """Print a result to stdout, as JSON or for people."""
     if as_json:
         print(json.dumps(data, indent=2))

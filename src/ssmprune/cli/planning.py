@@ -1,0 +1,185 @@
+"""What `plan` and `prune` share: how far to prune, by which method, on which data, and what to say about it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Group
+
+from .. import targets, tasks
+from ..certificates import Certificate
+from ..certificates import certify as certify_plan
+from ..checkpoint import load
+from ..errors import InputError
+from ..plan import Plan
+from ..pruning import Pruning, Target
+from .common import (
+    Cap,
+    Checkpoint,
+    Data,
+    Exclude,
+    Floor,
+    Floors,
+    Json,
+    Out,
+    RoundTo,
+    Seed,
+    Unstable,
+    method_named,
+    show,
+    table,
+)
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+
+Share = Annotated[float | None, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
+MaxEnergy = Annotated[
+    float | None, typer.Option("--max-energy", help="Largest share of a layer's output energy to lose.")
+]
+MaxGain = Annotated[
+    float | None, typer.Option("--max-gain", help="Largest gain of a layer's error, as a share of the layer's.")
+]
+MaxLoss = Annotated[float | None, typer.Option("--max-loss", help="Points of accuracy to lose on validation data.")]
+MaxMemory = Annotated[float | None, typer.Option("--max-memory", help="Megabytes that all tensors may take.")]
+MaxLatency = Annotated[
+    float | None, typer.Option("--max-latency", help="Milliseconds for one sequence of the --calibrate data.")
+]
+Calibrate = Annotated[str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")]
+Method = Annotated[str | None, typer.Option("--method", "-m", help="last, or the surgeon with --calibrate.")]
+
+
+class Planned(NamedTuple):
+    """A decision, the model it is for, and what to print."""
+
+    plan: Plan
+    model: Classifier
+    certificates: dict[str, Certificate]
+    out: Path
+    as_json: bool
+
+
+def planned(
+    checkpoint: Checkpoint,
+    out: Out,
+    ratio: Share = None,
+    max_energy: MaxEnergy = None,
+    max_gain: MaxGain = None,
+    max_loss: MaxLoss = None,
+    max_memory: MaxMemory = None,
+    max_latency: MaxLatency = None,
+    method: Method = None,
+    calibrate: Calibrate = None,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
+    validate: Annotated[str | None, typer.Option("--validate", help="Task of --max-loss; else the card's.")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=1, help="How many of it --max-loss is found on.")] = 2000,
+    certify: Annotated[bool, typer.Option("--certify", help="Also bound what each layer's output may change.")] = False,
+    data: Data = None,
+    exclude: Exclude = [],  # noqa: B006 (typer copies it)
+    cap: Cap = 1.0,
+    floor: Floor = Floors.layer,
+    round_to: RoundTo = 1,
+    seed: Seed = 0,
+    unstable: Unstable = False,
+    as_json: Json = False,
+) -> Planned:
+    """Decide as the options say."""
+    model = load(checkpoint)
+    batches = None if calibrate is None else _inputs(checkpoint, calibrate, sequences, data)
+    work = Pruning(
+        model,
+        method_named(method) if method else None,
+        data=batches,
+        unstable="keep" if unstable else "refuse",
+        seed=seed,
+        exclude=exclude,
+        caps=cap,
+        floor=floor.value,
+        round_to=round_to,
+    )
+    goals: dict[str, tuple[float | None, Callable[[float], float | Target]]] = {
+        "--ratio": (ratio, float),
+        "--max-energy": (max_energy, targets.max_energy),
+        "--max-gain": (max_gain, targets.max_gain),
+        "--max-loss": (
+            max_loss,
+            lambda points: targets.max_loss(points, _accuracy(checkpoint, validate, examples, data)),
+        ),
+        "--max-memory": (max_memory, targets.max_memory),
+        "--max-latency": (max_latency, lambda time: targets.max_latency(time, _one(batches))),
+    }
+    asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
+    if len(asked) != 1:
+        given = " and ".join(asked) or "none"
+        raise InputError(f"Say how far to prune by one of {', '.join(goals)}; got {given}.")
+    ((value, goal),) = asked.values()
+    target = goal(value)
+    made = work.plan(target(work) if callable(target) else target)
+    known = certify_plan(made, work.systems, work.moments) if certify else {}
+    return Planned(made, model, known, out, as_json)
+
+
+def takes_options_of(options: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command be called with the options of another function, without writing them down again."""
+    return functools.partial(functools.update_wrapper, wrapped=options, assigned=("__annotations__",), updated=())
+
+
+def show_plan(made: Plan, out: Path, as_json: bool, certificates: dict[str, Certificate] | None = None) -> None:
+    """Print what stays of each layer and, where known, how far its output may move."""
+    rows, known = made.rows(), certificates or {}
+    facts: dict[str, Any] = {"method": made.method, "ratio": made.ratio, "layers": rows, "out": str(out)}
+    readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
+    tables = [table(f"{made.method} at {made.ratio:.1%} -> {out}", readable)]
+    if known:
+        facts["certificates"] = {layer: asdict(one) for layer, one in known.items()}
+        tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in known.items()]))
+        tables[-1].caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
+    show(facts, as_json, Group(*tables))
+
+
+def _row(layer: str, one: Certificate) -> dict[str, str]:
+    figures = {
+        "layer's gain": one.gain,
+        "exact": one.exact,
+        "bound": one.bound,
+        "paper, layer": one.paper,
+        "paper, model": one.paper_model,
+    }
+    written = {name: "" if value is None else f"{value:.3g}" for name, value in figures.items()}
+    return {"layer": layer, **written, "on data": "" if one.measured is None else f"{one.measured:.2%}"}
+
+
+def _inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
+    from ..experiments import cards
+    from ..experiments.unlabelled import unlabelled
+
+    return list(unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
+
+
+def _one(batches: list[Any] | None) -> Any:
+    """Return one sequence, or for a model of pairs two."""
+    if batches is None:
+        raise InputError("--max-latency times the model on the first sequence of --calibrate; give that, too.")
+    first = batches[0][0] if isinstance(batches[0], tuple) else batches[0]
+    return first[:2] if len(first) % 2 == 0 else first[:1]
+
+
+def _accuracy(checkpoint: Path, task: str | None, examples: int, root: Path | None) -> Callable[[Any], float]:
+    """Return what counts a model's right answers on validation data."""
+    from ..experiments import cards
+    from ..experiments.evaluate import evaluate
+    from ..experiments.train import fewer
+
+    name = task or cards.read_card(checkpoint).get("task")
+    if name is None:
+        raise InputError(
+            f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."
+        )
+    chosen = tasks.get(name).replace(**cards.task_parameters(checkpoint, name))
+    split = fewer(chosen.load("val", root), examples)
+    return lambda model: evaluate(model, split).accuracy

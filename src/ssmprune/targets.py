@@ -1,0 +1,118 @@
+"""Targets: what pruning may cost, or has to reach, instead of a ratio.
+
+A target finds the ratio for a model. Those that limit a cost take the largest ratio within it; those that ask for a
+small or fast model take the smallest ratio that gives one. Both bisect the number of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from .budget import GRID, largest_within, ratio_for
+from .certificates import certify, energy_lost
+from .checkpoint import need_torch
+from .errors import InputError
+from .pruning import Pruning, Target
+
+ROUNDS = 5  # of timing
+
+
+def max_energy(share: float) -> Target:
+    """No layer may lose more than this share of its output's energy: on the data, or without any for white noise."""
+    _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
+
+    def lost(work: Pruning[Any], ratio: float) -> float:
+        return max(energy_lost(work.choose(ratio), work.systems, work.moments).values())
+
+    return _largest(lost, share)
+
+
+def max_gain(share: float) -> Target:
+    """No layer's error may have a gain (exact H-infinity norm) above this share of the layer's own."""
+    _check("max_gain is a share of a layer's gain, from 0", share)
+
+    def error(work: Pruning[Any], ratio: float) -> float:
+        certificates = certify(work.plan(ratio), work.systems).values()
+        return max(one.exact / one.gain if one.exact else 0.0 for one in certificates)
+
+    return _largest(error, share)
+
+
+def max_loss(points: float, accuracy: Callable[[Any], float]) -> Target:
+    """The model may lose at most so many points (hundredths) of accuracy; `accuracy` gives a model's, from 0 to 1."""
+    _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
+
+    def find(work: Pruning[Any]) -> float:
+        whole = accuracy(work.model)
+
+        def lost(ratio: float) -> float:
+            return 100 * (whole - accuracy(work.shrink(work.plan(ratio))))
+
+        return largest_within(lost, points, work.states).exact
+
+    return find
+
+
+def max_memory(megabytes: float) -> Target:
+    """All tensors of the model may take at most so many million bytes."""
+    _check("max_memory is a number of megabytes", megabytes)
+    return _smallest(lambda work, ratio: _megabytes(work.shrink(work.choose(ratio))), megabytes, "MB")
+
+
+def max_latency(milliseconds: float, *inputs: Any) -> Target:
+    """The model may take at most so many milliseconds for these inputs, on this machine as it is now."""
+    _check("max_latency is a number of milliseconds", milliseconds)
+    return _smallest(lambda work, ratio: _milliseconds(work.shrink(work.choose(ratio)), inputs), milliseconds, "ms")
+
+
+def _largest(cost: Callable[[Pruning[Any], float], float], budget: float) -> Target:
+    """Find the largest ratio whose cost, which rises with it, is within the budget."""
+    return lambda work: largest_within(lambda ratio: cost(work, ratio), budget, work.states, grid=GRID[-1:]).exact
+
+
+def _smallest(cost: Callable[[Pruning[Any], float], float], budget: float, unit: str) -> Target:
+    """Find the smallest ratio whose cost, which falls with it, is within the budget."""
+
+    def find(work: Pruning[Any]) -> float:
+        if cost(work, 0.0) <= budget:
+            return 0.0
+        if (least := cost(work, 1.0)) > budget:
+            raise InputError(f"Pruning cannot reach {budget:g} {unit}: without its states the model has {least:.3g}.")
+        outside, within = 0, work.states
+        while within - outside > 1:
+            middle = (outside + within) // 2
+            if cost(work, ratio_for(middle, work.states)) <= budget:
+                within = middle
+            else:
+                outside = middle
+        return ratio_for(within, work.states)
+
+    return find
+
+
+def _megabytes(model: Any) -> float:
+    need_torch()
+    tensors = (*model.parameters(), *model.buffers())
+    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e6)
+
+
+def _milliseconds(model: Any, inputs: tuple[Any, ...]) -> float:
+    need_torch()
+    import torch
+
+    model.eval()
+    times = []
+    with torch.no_grad():
+        for _ in range(1 + ROUNDS):
+            start = perf_counter()
+            model(*inputs)
+            times.append(1e3 * (perf_counter() - start))
+    return median(times[1:])
+
+
+def _check(meaning: str, value: float, most: float = float("inf")) -> None:
+    if not 0 <= value <= most:  # also false for NaN
+        raise InputError(f"{meaning}; got {value}.")

@@ -1,0 +1,152 @@
+"""The everyday door: targets that find the ratio, and every family with data."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import families
+import ssmprune as sp
+from calibrated import model
+from ssmprune import adapters, targets
+from ssmprune.certificates import energy_lost
+from ssmprune.models.classifier import Classifier, Config
+
+X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def neighbours(work, ratio):
+    """The ratios that prune one state less and one more."""
+    removed = work.states - sum(keep.sum() for keep in work.choose(ratio).keep.values())
+    return [targets.ratio_for(count, work.states) for count in (removed - 1, removed + 1)]
+
+
+def works():
+    net = model("s5")
+    return {"last": sp.Pruning(net), "surgeon": sp.Pruning(net, data=[X]), "s4d": sp.Pruning(model("s4d"), data=[X])}
+
+
+@pytest.mark.parametrize("kind", ["last", "surgeon", "s4d"])
+@pytest.mark.parametrize("share", [0.003, 0.05, 0.4])
+def test_the_largest_ratio_within_an_energy(kind, share):
+    work = works()[kind]
+
+    def lost(ratio):
+        return max(energy_lost(work.choose(ratio), work.systems, work.moments).values())
+
+    ratio = sp.max_energy(share)(work)
+    assert lost(ratio) <= share
+    assert ratio == 1 or lost(neighbours(work, ratio)[1]) > share
+
+
+def test_the_surgeons_costs_add_up_to_the_energy_it_loses():
+    """The share of energy is that of the layer's pruned scores, up to the ridge and what D takes over."""
+    work = works()["surgeon"]
+    plan = work.choose(0.5)
+    for layer, lost in energy_lost(plan, work.systems, work.moments).items():
+        costs = np.exp(plan.scores[layer][~plan.keep[layer]]).sum()
+        assert lost <= costs * (1 + 1e-3) + 1e-5
+
+
+@pytest.mark.parametrize("kind", ["last", "surgeon"])
+def test_the_largest_ratio_within_a_gain(kind):
+    work = works()[kind]
+
+    def error(ratio):
+        return max(one.exact / one.gain for one in sp.certify(work.plan(ratio), work.systems).values())
+
+    share = 0.5 * error(0.5)
+    ratio = sp.max_gain(share)(work)
+    assert error(ratio) <= share
+    assert ratio == 1 or error(neighbours(work, ratio)[1]) > share  # a re-fitted layer's error need not rise
+
+
+def test_the_largest_ratio_within_a_loss():
+    """A model that is right as long as it has seven of its eleven states."""
+    net = model("s5")
+
+    def accuracy(candidate):
+        return 0.9 if sum(candidate.config.states) >= 7 else 0.85
+
+    assert sum(sp.prune(net, sp.max_loss(1.0, accuracy)).config.states) == 7
+    assert sum(sp.prune(net, sp.max_loss(5.0, accuracy)).config.states) == 2
+
+
+def test_the_smallest_ratio_that_fits_a_memory():
+    net = model("s4d")
+    whole = targets._megabytes(net)
+    small = sp.prune(net, sp.max_memory(0.8 * whole))
+    assert 0.8 * whole - 100e-6 < targets._megabytes(small) <= 0.8 * whole  # a state takes 65 bytes
+    assert sum(sp.prune(net, sp.max_memory(whole)).config.states) == sum(net.config.states)
+    with pytest.raises(sp.InputError, match="cannot reach 1e-06 MB: without its states the model has"):
+        sp.prune(net, sp.max_memory(1e-6))
+
+
+def test_the_smallest_ratio_that_is_fast_enough(monkeypatch):
+    net, seen = model("s5"), []
+
+    def tenth_of_a_millisecond_for_a_state(candidate, inputs):
+        seen.append(inputs)
+        return sum(candidate.config.states) / 10
+
+    monkeypatch.setattr(targets, "_milliseconds", tenth_of_a_millisecond_for_a_state)
+    assert sum(sp.prune(net, sp.max_latency(0.75, X)).config.states) == 7
+    assert all(inputs[0] is X for inputs in seen)
+
+
+def test_a_model_is_timed_on_the_inputs_given():
+    assert 0 < targets._milliseconds(model("s5"), (X,)) < 60_000
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "message"),
+    [
+        (sp.max_energy, 1.1, "from 0 to 1; got 1.1"),
+        (sp.max_gain, -1, "from 0; got -1"),
+        (sp.max_memory, float("nan"), "megabytes; got nan"),
+        (sp.max_latency, -2, "milliseconds; got -2"),
+        (lambda points: sp.max_loss(points, len), 101, "from 0 to 100; got 101"),
+    ],
+)
+def test_targets_out_of_range_are_refused(target, value, message):
+    with pytest.raises(sp.InputError, match=message):
+        target(value)
+
+
+def test_excluded_layers_do_not_count():
+    work = sp.Pruning(model("s5"), exclude=["layers.0.ssm"])
+    assert work.states == 6
+    kept = work.choose(sp.max_energy(1.0)(work)).keep
+    assert kept["layers.0.ssm"].all()
+    assert kept["layers.1.ssm"].sum() == 1
+
+
+@pytest.mark.parametrize("family", sorted(adapters.found()))
+def test_every_family_is_calibrated_or_says_why_not(family):
+    torch.manual_seed(0)
+    adapter, net, _, _ = getattr(families, family)(np.random.default_rng(0))
+    if not isinstance(net, nn.Module):
+        with pytest.raises(sp.InputError, match="needs a torch model; this is dict"):
+            sp.prune(net, 0.4, data=[torch.randn(8, 50, families.WIDTH)], adapter=adapter)
+        return
+    x = torch.randn(8, 50, families.WIDTH)
+    with torch.no_grad():
+        y = net(x)
+        errors = [(sp.prune(net, 0.4, data=data, adapter=adapter)(x) - y).square().mean() for data in (None, [x])]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_a_foreign_model_keeps_its_other_parts():
+    """Calibration runs the caller's own forward, whatever else is in it."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 4), families.s5_package().S5Block(4, 8, bidir=False), nn.Linear(4, 3))
+    small = sp.prune(net, 0.5, data=[X.float()])
+    assert small(X.float()).shape == net(X.float()).shape
+    assert sum(system.n for system in sp.read(small).values()) == 4
+
+
+def test_retrieval_models_are_calibrated_on_pairs():
+    torch.manual_seed(0)
+    net = Classifier(Config("s5", 5, 2, 4, (6,), tokens=True, retrieval=True)).eval()
+    x = torch.randint(0, 5, (8, 20))
+    assert sum(sp.prune(net, 0.5, data=[(x, torch.full((8,), 15))]).config.states) == 3
