@@ -54,6 +54,8 @@ def _fill(writer, file):
 
     add("full", 0.0, 0, 0.95)
     add("full", 0.0, 0, 0.01, examples=10_000)  # cells that no curve may show
+    add("full", 0.0, 0, 0.01, examples=20)
+    add("last", 0.5, 0, 0.01, examples=20)
     add("last", 0.5, 0, 0.01, split="val")
     add("last", 0.5, 0, 0.01, rate=0.5)
     noise = {layer: sp.white_noise(system) for layer, system in systems.items()}

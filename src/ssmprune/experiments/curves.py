@@ -44,12 +44,13 @@ class Curve:
 def curves(results: Results, checkpoint: str) -> dict[str, Curve]:
     """The curve of every method of the sweep that has cells for the checkpoint."""
     cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _on_the_grid(cell, results.about)]
-    full = [cell for cell in cells if cell.method == FULL]
+    full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
     if not full:
         raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep go on.")
     found = {}
     for method in results.about["methods"]:
-        own = sorted((cell for cell in cells if cell.method == method), key=lambda cell: (cell.ratio, cell.seed))
+        fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]
+        own = sorted(fair, key=lambda cell: (cell.ratio, cell.seed))
         points: dict[float, list[Cell]] = {0.0: full}
         for cell in own:
             points.setdefault(cell.ratio, []).append(cell)
