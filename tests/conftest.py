@@ -1,0 +1,56 @@
+"""No test may reach the network; processes on this machine may talk to each other."""
+
+import ipaddress
+import socket
+
+import pytest
+
+
+def is_local(family: int, address: object) -> bool:
+    """Whether an address is a file, or this machine's own."""
+    if family not in (socket.AF_INET, socket.AF_INET6):
+        return True
+    host = str(address[0])
+    if host in ("", "localhost", socket.gethostname()):
+        return True
+    try:
+        numeric = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # one can only bind to an address of one's own
+        try:
+            probe.bind((str(numeric), 0))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    """Refuse connections to other machines, and fail the test that tried, whatever it made of the refusal."""
+    tried = []
+
+    def guarded(name):
+        real = getattr(socket.socket, name)
+
+        def connect(self, address):
+            if not is_local(self.family, address):
+                tried.append(address)
+                raise OSError(f"a test tried to reach {address}")
+            return real(self, address)
+
+        monkeypatch.setattr(socket.socket, name, connect)
+
+    real_lookup = socket.getaddrinfo
+
+    def lookup(host, *arguments, **options):
+        if host is not None and not is_local(socket.AF_INET, (host, 0)) and not is_local(socket.AF_INET6, (host, 0)):
+            tried.append(host)
+            raise OSError(f"a test tried to look up {host}")
+        return real_lookup(host, *arguments, **options)
+
+    guarded("connect")
+    guarded("connect_ex")
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    yield
+    assert not tried, f"tests must not need the network; tried {tried}"
