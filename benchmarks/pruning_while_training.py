@@ -28,8 +28,8 @@ RECIPE = replace(
 )
 SCHEDULES = {
     "whole": None,
-    "LAST": Schedule(to=0.7, shape="cubic", start=0.1, until=0.5, every=25),
-    "surgeon": Schedule(to=0.7, shape="cubic", start=0.1, until=0.5, every=25, method="surgeon"),
+    "surgeon": Schedule(to=0.7, shape="cubic", start=0.1, until=0.5, every=25),
+    "LAST": Schedule(to=0.7, shape="cubic", start=0.1, until=0.5, every=25, method="last"),
 }
 
 
@@ -42,11 +42,12 @@ def compare(runs: Path) -> list[Figure]:
         model = load(result.last)
         accuracy[name] = 100 * evaluate(model, test).accuracy
         print(f"{name}: {model.config.states} pairs, {accuracy[name]:.2f} %, {seconds[name]:.0f} s", flush=True)
-    pruned = [name for name in SCHEDULES if name != "whole"]
+    lost = {name: accuracy["whole"] - accuracy[name] for name in SCHEDULES}
+    faster = {name: seconds["whole"] / seconds[name] for name in SCHEDULES}
     return [
         *(Figure(f"accuracy, {name}", value, "%") for name, value in accuracy.items()),
-        *(Figure(f"lost, {name}", accuracy["whole"] - accuracy[name], "points", at_most=0.5) for name in pruned),
-        *(Figure(f"times faster, {name}", seconds["whole"] / seconds[name], at_least=1.0) for name in pruned),
+        Figure("lost, surgeon", lost["surgeon"], "points", at_most=0.5, beside={"LAST": lost["LAST"]}),
+        Figure("times faster, surgeon", faster["surgeon"], at_least=1.0, beside={"LAST": faster["LAST"]}),
     ]
 
 

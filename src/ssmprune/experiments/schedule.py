@@ -43,7 +43,7 @@ class Schedule:
     start: float = 0.1
     until: float = 0.5
     every: int = 50
-    method: str = "last"  # or "surgeon", on a batch of the training data
+    method: str = SURGEON  # on a batch of the training data; or any other
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
