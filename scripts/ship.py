@@ -38,8 +38,8 @@ def main(run: Path, name: str, data: Path, start: str | None, note: str | None) 
     recipe = "tune" if start else "cpu"
     if card["recipe"] != json.loads(json.dumps(asdict(recipes.get(task, family, recipe)))):
         raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['recipe']}")
-    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --run runs/{name}"
-    command += f" --start {start}" if start else ""
+    where_to = f"runs/{name}-tuned --start {start}" if start else f"runs/{name}"
+    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --run {where_to}"
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
     known = {"recipe": recipe, "data": DATA[task], "threads": 1, "command": command}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
