@@ -173,7 +173,7 @@ def plan_path(folder: Path, cell: Cell | Key) -> Path:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not readable ({error}); it is damaged, so sweep into a new folder.") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(f"{path} is not the description of a sweep (format {FORMAT!r} expected).")
@@ -195,9 +195,9 @@ def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
                 refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
                 continue
             cell = Cell(**{name: value for name, value in content.items() if name in known})
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            found[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
-        found[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
     return list(found.values()), refused
 
 
