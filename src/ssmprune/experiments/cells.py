@@ -23,6 +23,7 @@ from .measure import interleaved
 from .results import FULL, Cell, Key
 from .speed import evaluation
 from .train import fewer
+from .unlabelled import part_of
 
 AT_ONCE = 40_000  # steps of an evaluated batch; the model cuts it into what fits its cache
 CALIBRATION = 200  # unlabelled training sequences
@@ -58,23 +59,13 @@ def prepared(
 ) -> Subject:
     """Load a checkpoint with the parts of its data, (split, every), that its cells need."""
     splits = {(split, every): at_rate(task, every).load(split, root) for split, every in parts}
-    batches = unlabelled(task.load("train", root), CALIBRATION) if calibrate else []
+    batches = part_of(task.load("train", root), CALIBRATION) if calibrate else []
     return Subject(name, task.name, load(file), splits, batches)
 
 
 def at_rate(task: Task, every: int) -> Task:
     """The task with only each n-th sample kept."""
     return task if every == 1 else task.replace(every=every)
-
-
-def unlabelled(split: Split, sequences: int) -> list[Any]:
-    """Batches, x or (x, lengths), of a fixed random part of a split: many come sorted by their labels."""
-    part = fewer(split, sequences)
-    size = batch_size(part)
-    starts = range(0, len(part), size)
-    batches = (part.batch(np.arange(start, min(start + size, len(part)))) for start in starts)
-    parts = (tensors(batch, torch.device("cpu")) for batch in batches)
-    return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
 
 
 def batch_size(split: Split) -> int:

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from .. import tasks
 from ..errors import InputError
+from ..tasks.task import Split
 from .evaluate import tensors
+from .train import fewer
 
 BATCH = 50
 
@@ -21,18 +23,22 @@ BATCH = 50
 def unlabelled(
     source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
 ) -> list[Tensor | tuple[Tensor, Tensor]]:
-    """Return batches, x or (x, lengths), of the first training inputs of a task, or of a .npy file without padding.
+    """Return batches, x or (x, lengths), of a task's training inputs, or of a .npy file without padding.
 
     parameters: those of the task that differ from its own.
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
     """
     if source in tasks.found():
-        split = tasks.get(source).replace(**parameters or {}).load("train", root)
-        starts = range(0, min(sequences, len(split)), BATCH)
-        chosen = (split.batch(np.arange(start, min(start + BATCH, sequences, len(split)))) for start in starts)
-        parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
-        return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
+        return part_of(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
     return list(torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH))
+
+
+def part_of(split: Split, sequences: int) -> list[Tensor | tuple[Tensor, Tensor]]:
+    """Return batches of a fixed random part of a split: many splits come sorted by their labels."""
+    part = fewer(split, sequences)
+    chosen = (part.batch(np.arange(start, min(start + BATCH, len(part)))) for start in range(0, len(part), BATCH))
+    parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
+    return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
 
 
 def _from_file(source: str) -> NDArray[Any]:
