@@ -147,8 +147,8 @@ def _check_zip(content: bytes) -> None:
             claimed = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error) as error:
         raise InputError(
-            f"Not a torch checkpoint of plain tensors ({error}); give a .msgpack, .safetensors or .pt file, the last one "
-            "saved by torch 1.6 or later."
+            f"Not a torch checkpoint of plain tensors ({error}); give a .msgpack, .safetensors or .pt file, the last "
+            "one saved by torch 1.6 or later."
         ) from error
     if claimed > len(content):
         raise InputError(f"The archive claims {claimed:,} bytes and has {len(content):,}; save the state dict again.")
