@@ -138,10 +138,10 @@ class Bench:
 
     def data(self, folder: Path) -> None:
         """Draw ListOps and Pathfinder into the cache."""
-        listops.SIZES.update(test=50, val=50)
-        pathfinder.SHARD, pathfinder.BATCH = 40, 40 * 32
-        get("listops").replace(length=40, shortest=5, examples=200).load("train", folder)
-        get("pathfinder").replace(examples=120).load("train", folder)
+        listops.SIZES.update(test=20, val=20)
+        pathfinder.SHARD, pathfinder.BATCH = 10, 10 * 32
+        get("listops").replace(length=40, shortest=5, examples=100).load("train", folder)
+        get("pathfinder").replace(examples=30).load("train", folder)
 
     def shrink(self, folder: Path) -> None:
         """Shrink a model over an older result."""
