@@ -1,9 +1,17 @@
-"""No test may reach the network; processes on this machine may talk to each other."""
+"""What holds for every test: no network, and the process is left as it was."""
 
 import ipaddress
 import socket
 
 import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def denormals_as_before():
+    """Undo the switch that commands set for the whole process, as they may; hypothesis needs denormal numbers."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 def is_local(family: int, address: object) -> bool:
