@@ -1,7 +1,7 @@
 """Ship a finished training: python scripts/ship.py RUN NAME --data DATA [--start CHECKPOINT] [--note TEXT].
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
-and writes the table of checkpoints/README.md anew.
+and writes the table of checkpoints/README.md anew. Pin its numbers afterwards: python scripts/pin.py NAME.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def gathered(results: Results, room: int) -> Content:
     shown = {method for model in models for method in model["curves"]}
     looks = styles(method for method in results.about["methods"] if method in shown)
     return {
-        "about": {key: results.about.get(key) for key in ("date", "machine", "command", "examples", "split")},
+        "about": {key: results.about.get(key) for key in ("date", "machine", "commands", "examples", "split")},
         "methods": [{"name": name, "label": label(name), "colour": look["color"]} for name, look in looks.items()],
         "colours": {"kept": COLOURS[0], "pruned": COLOURS[1]},
         "models": models,

@@ -254,7 +254,9 @@ function start() {
   if (wanted.has("ratio") && Number.isFinite(Number(wanted.get("ratio")))) chosen.ratio = Number(wanted.get("ratio"));
   element("model").replaceChildren(...data.models.map((known) => new Option(known.name)));
   element("model-choice").hidden = data.models.length === 1;
-  element("footer").textContent = `Made with ssmprune, ${data.about.date ?? ""}, on ${data.about.machine ?? "?"}. ${data.about.command ?? ""}`;
+  const [command = "", ...others] = data.about.commands ?? [];
+  const more = others.length ? ` and ${others.length} more in sweep.json` : "";
+  element("footer").textContent = `Made with ssmprune, ${data.about.date ?? ""}, on ${data.about.machine ?? "?"}. ${command}${more}`;
   chooseModel(model);
 }
 
