@@ -28,7 +28,7 @@ def tiny_results(folder, models=("s5", "s4d")):
         "examples": 40,
         "split": "test",
         "machine": "a machine",
-        "command": "ssmprune sweep",
+        "commands": ["ssmprune sweep"],
         "date": "2026-01-01",
     }
     with sweeps.writing(folder / "results", about) as (writer, _):

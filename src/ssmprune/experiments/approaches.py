@@ -10,11 +10,12 @@ from typing import Any
 from .. import surgery
 from ..allocation import Scores, pooled
 from ..balanced import balanced_model
-from ..calibration import Moments, collect, white_noise
+from ..calibration import Moments, white_noise
 from ..errors import InputError
 from ..methods import LAST, Method, named
 from ..models.classifier import Classifier
 from ..plan import Plan, make_plan, plan_from_scores
+from ..pruning import Pruning
 from ..sequence import refit_in_sequence
 from ..surgeon import elimination_scores, refit
 from ..system import DiagonalSystem
@@ -38,9 +39,9 @@ class Subject:
         return surgery.read(self.model, unstable="keep")
 
     @cached_property
-    def moments(self) -> dict[str, Moments]:
-        """Of the calibration inputs."""
-        return collect(self.model, self.calibration)
+    def surgeon(self) -> Pruning[Classifier]:
+        """The surgeon at work on the calibration inputs."""
+        return Pruning(self.model, data=self.calibration, unstable="keep")
 
     @cached_property
     def white_moments(self) -> dict[str, Moments]:
@@ -48,17 +49,9 @@ class Subject:
         return {layer: white_noise(system) for layer, system in self.systems.items()}
 
     @cached_property
-    def surgeon_scores(self) -> Scores:
-        """What each state costs in the surgeon's order, on the calibration inputs."""
-        return self._eliminated(self.moments)
-
-    @cached_property
     def white_surgeon_scores(self) -> Scores:
-        """The same under white noise."""
-        return self._eliminated(self.white_moments)
-
-    def _eliminated(self, moments: Mapping[str, Moments]) -> Scores:
-        return {layer: elimination_scores(system, moments[layer]) for layer, system in self.systems.items()}
+        """What each state costs in the surgeon's order under white noise."""
+        return {layer: elimination_scores(system, self.white_moments[layer]) for layer, system in self.systems.items()}
 
 
 @dataclass(frozen=True)
@@ -124,8 +117,7 @@ def _surgeon_without_data(subject: Subject, ratio: float, seed: int) -> Plan:
 
 
 def _surgeon(subject: Subject, ratio: float, seed: int) -> Plan:
-    plan = plan_from_scores(subject.systems, subject.surgeon_scores, ratio, pooled, "surgeon")
-    return refit_in_sequence(plan, subject.model, subject.calibration)
+    return subject.surgeon.plan(ratio)
 
 
 def _balanced(model: Classifier, ratio: float, seed: int) -> Classifier:

@@ -1,6 +1,6 @@
 """The folder a sweep writes: what was asked for, one line per finished cell, the plans.
 
-    RESULTS/sweep.json     what is compared: checkpoints, methods, ratios, seeds, examples, machine, command, date
+    RESULTS/sweep.json     what is compared: checkpoints, methods, ratios, seeds, examples, machine, commands, date
     RESULTS/cells.jsonl    one line per finished cell, on the disk before the next one starts
     RESULTS/plans/CHECKPOINT/METHOD-RATIO-SEED.safetensors    the plan of a cell, written before its line
 

@@ -126,7 +126,6 @@ def sweep(
         "every": plan.every,
         "max_loss": plan.max_loss,
         "machine": machine(),
-        "command": command,
         "commands": [command],
         "date": datetime.now(timezone.utc).date().isoformat(),
     }
