@@ -1,10 +1,12 @@
 """Does the cost grow linearly with the length, and does the memory stay small?
 
-Time per step of an evaluation at sMNIST size, batch 1. Memory: an evaluation at Path-X size (batch 4, length 16,384,
-S5 in both directions, H = 128, 128 pairs, 6 layers), above the process before the call, in units of three
-activations (batch x length x H in float32).
+Time per step of an evaluation at sMNIST size, batch 1, with all threads and with one: threads share the work of a long
+sequence, but not the calls of operations, which are a third of the shortest one's time. Memory: an evaluation at
+Path-X size (batch 4, length 16,384, S5 in both directions, H = 128, 128 pairs, 6 layers), above the process before
+the call, in units of three activations (batch x length x H in float32).
 """
 
+import torch
 from table import Figure, of, show
 
 from ssmprune.experiments import sizes, speed
@@ -15,16 +17,25 @@ ROUNDS = 7
 
 
 def measure() -> list[Figure]:
+    threads = torch.get_num_threads()
+    shared = per_step("per step")
+    torch.set_num_threads(1)
+    alone = per_step("one thread, per step")
+    torch.set_num_threads(threads)
+    return [*shared, *alone, memory()]
+
+
+def per_step(name: str) -> list[Figure]:
     config = sizes.found()["smnist-s5"].config
     model = sizes.untrained(config)
     passes = {str(length): speed.evaluation(model, sizes.inputs(config, 1, length)) for length in LENGTHS}
     times = interleaved(passes, ROUNDS)
     figures = [
-        of(f"per step at length {length:,}", times[str(length)], "µs", 1e6 / length, beside={"length": length})
+        of(f"{name} at length {length:,}", times[str(length)], "µs", 1e6 / length, beside={"length": length})
         for length in LENGTHS
     ]
-    per_step = [figure.value for figure in figures]
-    return [*figures, Figure("slowest / fastest", max(per_step) / min(per_step), at_most=1.5), memory()]
+    values = [figure.value for figure in figures]
+    return [*figures, Figure(f"{name}, slowest / fastest", max(values) / min(values), at_most=1.5)]
 
 
 def memory() -> Figure:

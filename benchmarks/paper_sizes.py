@@ -23,7 +23,7 @@ PAPER = {  # task: share pruned, speed and memory against the full model
     "pathfinder": (0.3, 1.1, 0.8),
     "pathx": (0.3, 1.3, 0.8),
 }
-STEPS, ROUNDS = 16_384, 5
+STEPS, ROUNDS = 16_384, 15
 
 
 def measure() -> list[Figure]:

@@ -37,11 +37,14 @@ def shrunk_speed(axes: Axes, rows: list[Figure]) -> None:
 
 
 def time_per_step(axes: Axes, rows: list[Figure]) -> None:
-    axes.plot([row.beside["length"] for row in rows], [row.value for row in rows], "o-", color=BLUE)
+    for label, colour, alone in (("all threads", BLUE, False), ("one thread", ORANGE, True)):
+        line = [row for row in rows if row.what.startswith("one thread") == alone]
+        axes.plot([row.beside["length"] for row in line], [row.value for row in line], "o-", color=colour, label=label)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("length of the sequence")
     axes.set_title("Microseconds per step, sMNIST size, batch 1")
+    axes.legend(loc="lower right", fontsize=8)
 
 
 def streams(axes: Axes, rows: list[Figure]) -> None:

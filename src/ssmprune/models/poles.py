@@ -32,10 +32,4 @@ def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor
         angle = torch.atan2(b, 1 + a) + torch.atan2(b, 1 - a)
         return torch.complex(decay, angle), step / (1 - z / 2)
     still = poles == 0
-    return z, torch.where(still, step.to(z.dtype), _expm1(z) / torch.where(still, 1, poles))
-
-
-def _expm1(z: Tensor) -> Tensor:
-    """e^z - 1 = 2t / (1 - t) with t = tanh(z/2), which keeps the digits of a small z."""
-    t = torch.tanh(z / 2)
-    return 2 * t / (1 - t)
+    return z, torch.where(still, step.to(z.dtype), torch.expm1(z) / torch.where(still, 1, poles))
