@@ -6,6 +6,8 @@ Path-X size (batch 4, length 16,384, S5 in both directions, H = 128, 128 pairs, 
 the call, in units of three activations (batch x length x H in float32).
 """
 
+from collections.abc import Callable
+
 import torch
 from table import Figure, of, show
 
@@ -13,6 +15,7 @@ from ssmprune.experiments import sizes, speed
 from ssmprune.experiments.measure import interleaved, peak_memory
 
 LENGTHS = [1024 << k for k in range(7)]
+STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other
 ROUNDS = 7
 
 
@@ -29,13 +32,17 @@ def per_step(name: str) -> list[Figure]:
     config = sizes.found()["smnist-s5"].config
     model = sizes.untrained(config)
     passes = {str(length): speed.evaluation(model, sizes.inputs(config, 1, length)) for length in LENGTHS}
-    times = interleaved(passes, ROUNDS)
+    times = interleaved({length: again(run, STEPS // int(length)) for length, run in passes.items()}, ROUNDS)
     figures = [
-        of(f"{name} at length {length:,}", times[str(length)], "µs", 1e6 / length, beside={"length": length})
+        of(f"{name} at length {length:,}", times[str(length)], "µs", 1e6 / STEPS, beside={"length": length})
         for length in LENGTHS
     ]
     values = [figure.value for figure in figures]
     return [*figures, Figure(f"{name}, slowest / fastest", max(values) / min(values), at_most=1.5)]
+
+
+def again(run: Callable[[], object], times: int) -> Callable[[], object]:
+    return lambda: [run() for _ in range(times)]
 
 
 def memory() -> Figure:
