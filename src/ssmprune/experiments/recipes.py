@@ -115,7 +115,7 @@ SMALL_S4D: dict[str, Any] = {
 SMALL_BATCH: dict[str, Any] = {"batch": 16, "dropout": 0.0, "lr": 0.003, "ssm_lr": 0.002, "warmup": 0.3}
 SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
-    ("smnist", "s5"): {"epochs": 4, "warmup": 0.5},
+    ("smnist", "s5"): {"epochs": 3, "warmup": 0.5},
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
     ("psmnist", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 25, "epochs": 3},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
