@@ -5,8 +5,6 @@ and writes the table of checkpoints/README.md anew. Pin its numbers afterwards: 
 """
 
 import argparse
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -36,7 +34,7 @@ def main(run: Path, name: str, data: Path, start: str | None, note: str | None) 
     split = tasks.get(task).replace(**card["task_parameters"]).load("test", data)
     seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
     recipe = "tune" if start else "cpu"
-    if card["recipe"] != json.loads(json.dumps(asdict(recipes.get(task, family, recipe)))):
+    if recipes.Recipe(**card["recipe"]) != recipes.get(task, family, recipe):
         raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['recipe']}")
     where_to = f"runs/{name}-tuned --start {start}" if start else f"runs/{name}"
     command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --run {where_to}"
