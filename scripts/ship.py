@@ -1,7 +1,8 @@
-"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA [--start CHECKPOINT] [--note TEXT].
+"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA [--from CHECKPOINT] [--length N] [--note TEXT].
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
-and writes the table of checkpoints/README.md anew. Pin its numbers afterwards: python scripts/pin.py NAME.
+and writes the table of checkpoints/README.md anew. A model that was trained on shortened sequences can be tested on
+longer ones: --length. Pin its numbers afterwards: python scripts/pin.py NAME.
 """
 
 import argparse
@@ -27,17 +28,19 @@ DATA = {
 }
 
 
-def main(run: Path, name: str, data: Path, start: str | None, note: str | None) -> None:
+def main(run: Path, name: str, data: Path, start: str | None, length: int | None, note: str | None) -> None:
     """Write the checkpoint, its card and the table."""
     card = cards.of_training(run / "log.jsonl")
     task, family, seed = card["task"], card["model"], card["seed"]
+    if length:
+        card["task_parameters"] = card["task_parameters"] | {"length": length}
     split = tasks.get(task).replace(**card["task_parameters"]).load("test", data)
     seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
     recipe = "tune" if start else "cpu"
-    if recipes.Recipe(**card["recipe"]) != recipes.get(task, family, recipe):
-        raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['recipe']}")
-    where_to = f"runs/{name}-tuned --start {start}" if start else f"runs/{name}"
-    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --run {where_to}"
+    if recipes.Recipe(**card["settings"]) != recipes.get(task, family, recipe):
+        raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
+    where_to = f"runs/{name}-tuned --from {start}" if start else f"runs/{name}"
+    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --out {where_to}"
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
     known = {"recipe": recipe, "data": DATA[task], "threads": 1, "command": command}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
@@ -74,6 +77,7 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--start", help="the checkpoint that was fine-tuned")
+    parser.add_argument("--from", dest="start", help="the checkpoint that was fine-tuned")
+    parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))

@@ -18,7 +18,7 @@ def test_the_log_of_a_training_gives_its_card(tmp_path):
     card = cards.of_training(tmp_path / "log.jsonl")
     assert (card["task"], card["model"], card["seed"], card["epochs"]) == ("toy", "s5", 3, 2)
     assert card["training_examples"] == 80
-    assert card["recipe"]["lr"] == recipe.lr
+    assert card["settings"]["lr"] == recipe.lr
     assert card["validation_accuracy"] == max(card["validation_curve"]) == result.best_accuracy
     cards.write_card(result.best, card | {"task_parameters": {"length": 9}})
     assert cards.task_parameters(result.best, "toy") == {"length": 9}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
+from ssmprune.models import s4d
 from ssmprune.models.s4d import S4DLayer, convolve, fast_length
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -264,6 +265,40 @@ def test_streaming_refuses_layers_that_look_ahead(bidirectional):
                 call()
         else:
             assert call()[1].shape == (1, 4)
+
+
+def test_steps_notice_every_change():
+    layer, u = ragged_layer(0, 7, 3), torch.randn(1, 3)
+    with torch.no_grad():
+        state = torch.randn(1, 7, dtype=layer.initial_state(1).dtype)
+        for change in (
+            lambda: layer.pole_re.add_(0.1),
+            lambda: layer.mask.fill_(False),
+            lambda: layer.log_step.sub_(1),
+        ):
+            layer.step(u, state)
+            change()
+            expected, after = layer.stream(u[:, None], state)
+            y, new = layer.step(u, state)
+            torch.testing.assert_close(y, expected[:, 0])
+            torch.testing.assert_close(new, after)
+        layer.step_rescale = 2.0
+        torch.testing.assert_close(layer.step(u, state)[0], layer.stream(u[:, None], state)[0][:, 0])
+        layer.B.data.mul_(2)  # leaves no mark
+        state = layer.initial_state(1)
+        torch.testing.assert_close(layer.step(u, state)[0], layer.stream(u[:, None], state)[0][:, 0])
+
+
+def test_long_chunks_are_streamed_in_parts(monkeypatch):
+    layer, u = ragged_layer(0, 7, 3), torch.randn(2, 50, 3)
+    with torch.no_grad():
+        whole, last = layer.stream(u, layer.initial_state(2))
+        asked = []
+        monkeypatch.setattr(s4d, "steps_at_once", lambda numbers: asked.append(numbers) or 8)
+        parts, state = layer.stream(u, layer.initial_state(2))
+    assert asked == [2 * 7]
+    torch.testing.assert_close(parts, whole)
+    torch.testing.assert_close(state, last)
 
 
 # Masks

@@ -105,7 +105,7 @@ def test_the_command_line_prunes_while_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tasks, "get", lambda name: TOY)
     monkeypatch.setattr(recipes, "get", lambda *names: RECIPE)
     words = ["--prune-to", "0.5", "--prune-schedule", "linear", "--prune-from", "0.2", "--prune-until", "0.4"]
-    command = ["ssmprune", "train", "toy", "--run", str(tmp_path), "--json", *words, "--prune-every", "5"]
+    command = ["ssmprune", "train", "toy", "--out", str(tmp_path), "--json", *words, "--prune-every", "5"]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as leave:
         main()

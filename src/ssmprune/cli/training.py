@@ -21,14 +21,18 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads t
 @app.command()
 def train(
     task: TaskName,
-    run: Annotated[Path, typer.Option("--run", help="Folder of this training; one that was interrupted goes on.")],
-    model: Annotated[str, typer.Option("--model", help="s5 or s4d.")] = "s5",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder of this training; one that was interrupted goes on.")
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", help="s5 or s4d; s5 unless --from says otherwise.", show_default=False)
+    ] = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --start.")
+        str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --from.")
     ] = "cpu",
     data: Data = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights, data order and dropout.")] = 0,
-    start: Annotated[Path | None, typer.Option("--start", help="Fine-tune this checkpoint, full or shrunk.")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, full or shrunk.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
     prune_to: Annotated[
@@ -46,24 +50,29 @@ def train(
 ) -> None:
     """Train a model, or fine-tune a pruned one; the same command goes on after an interruption.
 
-    With --prune-to it loses states on the way and gets faster.
+    With --prune-to it loses states on the way and gets faster. It may be started by torchrun, too.
     """
-    if run.exists() and not run.is_dir():
-        raise InputError(f"--run names a folder; {run} is a file.")
+    # torchrun takes `--run` and `--start` for short forms of its own options, so no option of ours is called that.
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
     from ..experiments import cards, processes, recipes
     from ..experiments.schedule import Schedule
     from ..experiments.train import train
 
-    chosen, how, pruning = tasks.get(task), recipes.get(task, model, recipe), None
+    before, pruning = load(start) if start else None, None
+    family = model or (before.config.family if before else "s5")
+    chosen, how = tasks.get(task), recipes.get(task, family, recipe)
     if prune_to is not None:
         pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
     processes.relaunch(devices, nodes)
-    result = train(chosen, how, run, root=data, seed=seed, start=load(start) if start else None, pruning=pruning)
-    if result.finished and processes.speaks_for_all():
-        cards.write_card(result.best, cards.of_training(run / "log.jsonl"))
+    result = train(chosen, how, out, root=data, seed=seed, start=before, pruning=pruning)
+    if not processes.speaks_for_all():
+        return
+    if result.finished:
+        cards.write_card(result.best, cards.of_training(out / "log.jsonl") | {"recipe": recipe})
     facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
-    show(facts, as_json, table(f"{model} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
+    show(facts, as_json, table(f"{family} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
 
 
 @app.command()

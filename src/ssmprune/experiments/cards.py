@@ -52,7 +52,7 @@ def of_training(log: Path) -> dict[str, Any]:
             "task": start["task"],
             "task_parameters": recipe["task"],
             "model": recipe["family"],
-            "recipe": recipe,
+            "settings": recipe,
             "seed": start["seed"],
             "training_examples": start["examples"],
             "epochs": len(curve),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks.task import Batch, Split
 
@@ -47,6 +48,15 @@ def score(sums: Tensor) -> Score:
     return Score(loss / examples, right / examples, int(examples))
 
 
+def check_fits(model: Classifier, split: Split) -> None:
+    """Refuse data that are not of the model's kind."""
+    config = model.config
+    sizes = {"inputs": (config.inputs, split.inputs), "classes": (config.outputs, split.outputs)}
+    for what, (has, needed) in sizes.items():
+        if has != needed:
+            raise InputError(f"The model has {has} {what}, the task {needed}; is it a model for this task?")
+
+
 @torch.no_grad()
 def tally_split(
     model: nn.Module,
@@ -70,4 +80,5 @@ def tally_split(
 
 def evaluate(model: Classifier, split: Split, batch: int = 50, tick: Callable[[], object] = lambda: None) -> Score:
     """Loss and accuracy of `model` on the whole of `split`; `tick` is called after each batch."""
+    check_fits(model, split)
     return score(tally_split(model, split, batch, np.arange(len(split)), tick))

@@ -86,6 +86,11 @@ def load_state(path: Path, identity: dict[str, Any]) -> State:
     return State(position, tensors)
 
 
+def fingerprint(model: nn.Module) -> str:
+    """What tells one model's weights from another's."""
+    return digest({name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()})
+
+
 def _digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
     about = metadata["identity"] + metadata["position"]
     return digest({name: tensor.numpy() for name, tensor in tensors.items()}, about)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import signal
@@ -26,10 +25,10 @@ from ..models.classifier import Classifier
 from ..tasks.task import Split, Task
 from . import processes
 from .divergence import Diverged, culprit, finite_gradients
-from .evaluate import Score, score, tally, tally_split, tensors
+from .evaluate import Score, check_fits, score, tally, tally_split, tensors
 from .meter import Meter
 from .recipes import Recipe
-from .saved_run import Log, Position, State, load_state, save_state
+from .saved_run import Log, Position, State, fingerprint, load_state, save_state
 from .schedule import Schedule, shrink_training
 
 SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}
@@ -72,9 +71,22 @@ def train(
     examples, val = task.load("train", root), task.load("val", root)
     with processes.joined() as group, torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = copy.deepcopy(start) if start else Classifier(recipe.config(task, examples.inputs, examples.outputs))
-        training = _Training(model, recipe, task, examples, val, group, run_dir, seed, pruning)
+        config = recipe.config(task, examples.inputs, examples.outputs)
+        model = tunable(start, recipe) if start else Classifier(config)
+        check_fits(model, examples)
+        weights = fingerprint(start) if start else None
+        training = _Training(model, recipe, task, examples, val, group, run_dir, seed, pruning, weights)
         return training.run(save_every, progress and group.rank == 0)
+
+
+def tunable(start: Classifier, recipe: Recipe) -> Classifier:
+    """A copy of `start` that is trained as the recipe says: dropout and batch norms follow it, not the old training."""
+    if start.config.family != recipe.family:
+        raise InputError(f"The recipe is for {recipe.family}, the model to start from is an {start.config.family}.")
+    config = dataclasses.replace(start.config, dropout=recipe.dropout, norm_momentum=recipe.norm_momentum)
+    model = Classifier(config)
+    model.load_state_dict(start.state_dict())
+    return model
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
@@ -145,6 +157,7 @@ class _Training:
         run_dir: Path,
         seed: int,
         pruning: Schedule | None,
+        start: str | None,
     ) -> None:
         self.recipe, self.val, self.group, self.seed, self.pruning = recipe, val, group, seed, pruning
         self.train = fewer(train, recipe.examples)
@@ -153,7 +166,7 @@ class _Training:
         self.steps = self.per_epoch * recipe.epochs
         self._check_sizes()
         which = {"task": task.name, "recipe": asdict(recipe), "seed": seed, "examples": self.examples}
-        which |= {"pruning": asdict(pruning) if pruning else None}
+        which |= {"pruning": asdict(pruning) if pruning else None, "start": start}
         self.identity, self.whole = which | {"model": model.config.to_dict()}, sum(model.config.states)
         self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
         saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None

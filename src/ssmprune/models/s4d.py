@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..errors import InputError
+from .cache import steps_at_once
 from .config import check_choices
 from .hippo import hippo_n
 from .poles import continuous_poles, discretize
+from .remembered import Remembered
 from .scan import scan
 from .vandermonde import kernel
 
@@ -65,6 +67,7 @@ class S4DLayer(nn.Module):
         self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(step_min), math.log(step_max)))
         self.register_buffer("channel", channel)
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
+        self._memory: Remembered[tuple[Tensor, Tensor]] = Remembered()
 
     @property
     def gain(self) -> float:
@@ -88,7 +91,8 @@ class S4DLayer(nn.Module):
 
     def recurrent(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """What `forward` gives, by the recurrence."""
-        poles, v = self._driven(u)
+        poles, B_bar = self._recurrence()
+        v = self._fed(u, B_bar)
         y = self._read(scan(v, poles), 0)
         if self.bidirectional:
             later = pad(scan(v, poles, reverse=True), (0, 0, 0, self.backward_delay))[:, self.backward_delay :]
@@ -97,20 +101,25 @@ class S4DLayer(nn.Module):
 
     def initial_state(self, batch: int) -> Tensor:
         """The silent state (batch, n)."""
+        self._memory.forget()
         return self._readout.new_zeros(batch, len(self.channel))
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """The outputs for the next chunk of a sequence and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, v = self._driven(u)
-        x = scan(v, poles, state)
-        return torch.addcmul(self._read(x, 0), self.D, u), x[:, -1]
+        poles, B_bar = self._recurrence()
+        outputs = []
+        for part in torch.split(u, steps_at_once(max(1, len(u) * len(poles))), dim=1):
+            x = scan(self._fed(part, B_bar), poles, state)
+            outputs.append(torch.addcmul(self._read(x, 0), self.D, part))
+            state = x[:, -1]
+        return torch.cat(outputs, dim=1), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """The output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, v = self._driven(u)
-        state = torch.addcmul(v, poles, state)
+        poles, B_bar = self._recurrence() if torch.is_grad_enabled() else self._remembered_recurrence()
+        state = torch.addcmul(self._fed(u, B_bar), poles, state)
         return torch.addcmul(self._read(state, 0), self.D, u), state
 
     def _refuse_streaming_both_ways(self) -> None:
@@ -128,11 +137,18 @@ class S4DLayer(nn.Module):
         log_poles, factor = discretize(poles, step, self.discretization)
         return log_poles, factor * self.mask * torch.view_as_complex(self.B)
 
-    def _driven(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """λ_bar (n,) and what u (..., H) feeds into each state (..., n)."""
+    def _remembered_recurrence(self) -> tuple[Tensor, Tensor]:
+        tensors = (self.pole_re, self.pole_im, self.B, self.log_step, self.mask)
+        return self._memory.get(tensors, self.step_rescale, self._recurrence)
+
+    def _recurrence(self) -> tuple[Tensor, Tensor]:
+        """λ_bar (n,) and B_bar (n,)."""
         log_poles, B_bar = self._exact()
-        dtype = self._readout.dtype
-        return log_poles.exp().to(dtype), B_bar.to(dtype) * u.gather(-1, self._owners(u))
+        return log_poles.exp().to(self._readout.dtype), B_bar.to(self._readout.dtype)
+
+    def _fed(self, u: Tensor, B_bar: Tensor) -> Tensor:
+        """What u (..., H) feeds into each state (..., n)."""
+        return B_bar * u.gather(-1, self._owners(u))
 
     def _read(self, x: Tensor, direction: int) -> Tensor:
         """gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""

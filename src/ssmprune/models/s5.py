@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from .hippo import hippo_n
 from .initial import truncated_normal
 from .mimo import respond
 from .poles import continuous_poles, discretize
+from .remembered import Remembered
 
 Matrices: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
@@ -56,7 +57,7 @@ class S5Layer(nn.Module):
         self.D = nn.Parameter(torch.randn(width))
         self.log_step = nn.Parameter(torch.empty(n).uniform_(math.log(step_min), math.log(step_max)))
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
-        self._memory: _Memory | None = None
+        self._memory: Remembered[Matrices] = Remembered()
 
     @property
     def gain(self) -> float:
@@ -75,7 +76,7 @@ class S5Layer(nn.Module):
 
     def initial_state(self, batch: int) -> Tensor:
         """The silent state (batch, n)."""
-        self._memory = None  # sees changes that leave no mark, as those through `.data`
+        self._memory.forget()
         return self.B.new_zeros(batch, len(self.pole_re), dtype=self.B.dtype.to_complex())
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
@@ -95,27 +96,14 @@ class S5Layer(nn.Module):
             raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
 
     def _remembered_matrices(self) -> Matrices:
-        """`_matrices`, computed again only when the layer has changed, because they cost more than a step."""
         tensors = (self.pole_re, self.pole_im, self.B, self.C, self.log_step, self.mask)
-        marks = [(id(tensor), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
-        if self._memory is None or self._memory.marks != marks or self._memory.step_rescale != self.step_rescale:
-            self._memory = _Memory(self._matrices(), marks, self.step_rescale, tensors)
-        return self._memory.matrices
+        return self._memory.get(tensors, self.step_rescale, self._matrices)
 
     def _matrices(self) -> Matrices:
         """λ_bar (n,) and the real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
         C = self.gain * torch.view_as_complex(self.C).conj()  # Re(c x) is the scalar product of conj(c) and x
         return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), torch.view_as_real(C).flatten(2)
-
-
-class _Memory(NamedTuple):
-    """Matrices for single steps and how to tell that they are still right."""
-
-    matrices: Matrices
-    marks: list[tuple[int, int]]  # identity and version of every tensor
-    step_rescale: float
-    tensors: tuple[Tensor, ...]  # kept so that no other tensor can take an identity over
 
 
 def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -20,6 +20,8 @@ from .task import Inputs, Lengths, Split, Task
 from .tsv import read_rows
 
 FOLDERS = ("listops", "listops-1000", ".")
+LRA_LENGTHS = (500, 2000)
+DRAWING = 1  # to be raised when the same seed draws other expressions, so that none are kept from before
 SIZES = {"test": 2000, "val": 2000}
 _UNKNOWN = 255
 _MARKS = {f"{token} ".encode(): bytes([128 + code]) for code, token in enumerate(TOKENS) if token[0] == "["}
@@ -68,7 +70,7 @@ def pack(examples: Iterable[tuple[bytes, int]], name: str) -> Arrays:
 
 @dataclass(frozen=True)
 class ListOps(Task):
-    """Expressions of shortest < tokens < length, drawn from `seed`, or LRA's files where they are found.
+    """Expressions of shortest < tokens < length, drawn from `seed`; at LRA's lengths its files, where they are found.
 
     Test and validation come first from the stream: they stay the same when `examples`, the number of expressions
     to train with, changes.
@@ -77,20 +79,21 @@ class ListOps(Task):
     name = "listops"
     inputs = len(TOKENS)
     outputs = 10
-    length: int = 2000
+    length: int = LRA_LENGTHS[1]
     tokens = True
-    shortest: int = 500
+    shortest: int = LRA_LENGTHS[0]
     examples: int = 96_000
     seed: int = 0
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv, or draw the expressions once and keep them."""
-        if folder := find(root, FOLDERS, f"basic_{split}.tsv"):
+        folder = find(root, FOLDERS, f"basic_{split}.tsv")
+        if folder and (self.shortest, self.length) == LRA_LENGTHS:
             rows = read_expressions(folder / f"basic_{split}.tsv")
             fitting = (row for row in rows if self.shortest < len(row[0]) < self.length)
             arrays = pack(islice(fitting, self.examples), split)
         else:
-            name = f"listops-{self.seed}-{self.shortest}-{self.length}-{self.examples}.safetensors"
+            name = f"listops{DRAWING}-{self.seed}-{self.shortest}-{self.length}-{self.examples}.safetensors"
             arrays = cached(cache_folder(root) / name, self.draw)
         documents = Documents(arrays[f"{split}.tokens"], arrays[f"{split}.starts"])
 

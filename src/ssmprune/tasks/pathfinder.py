@@ -19,6 +19,7 @@ from .progress import watched
 from .records import kept_records
 from .task import Inputs, Lengths, Split, Task
 
+DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before
 SHARD = 1000  # pictures in a file of the cache
 BATCH = 500 * 32  # pictures begun at once, times their size
 PARTS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}  # of every shard
@@ -85,7 +86,7 @@ class Pathfinder(Task):
             listings = metadata(folder)[:count]
             return {f"lra-{listing.stem}": partial(read_pictures, listing, self.look.size) for listing in listings}
         return {
-            f"drawn-{self.seed}-{number}-{size}": partial(draw_records, self.look, size, (self.seed, number))
+            f"drawn{DRAWING}-{self.seed}-{number}-{size}": partial(draw_records, self.look, size, (self.seed, number))
             for number in range(count)
         }
 

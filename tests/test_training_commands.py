@@ -1,0 +1,132 @@
+"""`ssmprune train` and `evaluate` as users run them: from data to a card, pruned, fine-tuned, in two processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import typer
+from torch.distributed.run import get_args_parser
+
+import ssmprune as sp
+from ssmprune.cli import main
+from ssmprune.cli.common import app
+from ssmprune.experiments import cards, recipes
+from test_train import PATIENCE, same
+from tiny_data import write_cifar, write_mnist
+
+ROOT = Path(__file__).parents[1]
+NEEDED = {
+    *("task", "task_parameters", "data", "model", "recipe", "settings", "seed", "training_examples", "epochs"),
+    *("validation_accuracy", "validation_curve", "test_accuracy", "test_loss", "test_examples", "seconds", "command"),
+}
+
+
+def ssmprune(*words: object) -> dict:
+    """What the command prints as JSON; in this process, since importing torch anew takes seconds."""
+    told, complained = io.StringIO(), io.StringIO()
+    argv = ["ssmprune", *map(str, words), "--json"]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        redirect_stdout(told),
+        redirect_stderr(complained),
+        pytest.raises(SystemExit) as leave,
+    ):
+        main()
+    assert not leave.value.code, complained.getvalue()
+    return json.loads(told.getvalue())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """MNIST's layout with 112 training images, of which 101 train: two batches of 50."""
+    root = tmp_path_factory.mktemp("data")
+    write_mnist(root, 112)
+    write_cifar(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    return ssmprune("train", "smnist", "--model", "s4d", "--data", data, "--out", out, "--threads", 1)
+
+
+def test_what_is_trained_is_evaluated_pruned_and_tuned(trained, data, tmp_path):
+    best, small = Path(trained["best"]), tmp_path / "small.safetensors"
+    assert trained["finished"]
+    card = cards.read_card(best)
+    assert (card["task"], card["model"], card["recipe"]) == ("smnist", "s4d", "cpu")
+    seen = ssmprune("evaluate", best, "--task", "smnist", "--data", data, "--split", "val")
+    assert seen["accuracy"] == card["validation_accuracy"] == trained["best_accuracy"]
+
+    ssmprune("prune", best, "--ratio", 0.5, "--out", small)
+    tuning = ("train", "smnist", "--recipe", "tune", "--from", small, "--data", data, "--out", tmp_path / "tuned")
+    tuned = ssmprune(*tuning)
+    model = sp.load(tuned["best"])
+    assert model.config.states == sp.load(small).config.states
+    assert model.config.dropout == recipes.get("smnist", "s4d", "tune").dropout == 0.0
+    assert cards.read_card(Path(tuned["best"]))["model"] == "s4d"
+
+
+def test_two_devices_are_one_training(trained, data, tmp_path):
+    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--devices", 2, "--json")
+    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    pair = json.loads(done.stdout)  # one document: the two speak with one voice
+    assert pair["finished"]
+    assert pair["steps"] == trained["steps"]
+    assert (tmp_path / "best.card.json").is_file()
+
+
+def test_torchrun_leaves_every_option_of_ours_alone():
+    command = typer.main.get_command(app).commands["train"]
+    options = [name for option in command.params for name in option.opts if name.startswith("-")]
+    words = ["train", "smnist", *(word for name in options for word in (name, "1"))]
+    assert get_args_parser().parse_args(["-m", "ssmprune", *words]).training_script_args == words
+
+
+def test_another_start_is_another_training(trained, data, tmp_path):
+    model, other = sp.load(trained["best"]), tmp_path / "other.safetensors"
+    with torch.no_grad():
+        model.decoder.bias += 1
+    sp.save(model, other)
+    options = ("--recipe", "tune", "--data", data, "--out", tmp_path / "tuned")
+    first = ssmprune("train", "smnist", "--from", trained["best"], *options)
+    again = ssmprune("train", "smnist", "--from", trained["best"], *options)
+    assert same(Path(first["best"]), Path(again["best"]))
+    with pytest.raises(AssertionError, match="holds another training"):
+        ssmprune("train", "smnist", "--from", other, *options)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("evaluate BEST --task scifar", "The model has 1 inputs, the task 3"),
+        ("train scifar --from BEST --out RUN", "The model has 1 inputs, the task 3"),
+        ("train smnist --from BEST --model s5 --out RUN", "The recipe is for s5, the model to start from is an s4d"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(words, message, trained, data, tmp_path):
+    words = words.replace("BEST", trained["best"]).replace("RUN", str(tmp_path / "run")).split()
+    with pytest.raises(AssertionError, match=message):
+        ssmprune(*words, "--data", data)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "checkpoints").glob("*.safetensors")), ids=lambda file: file.stem)
+def test_shipped_checkpoints_have_whole_cards_and_are_small(file):
+    card = cards.read_card(file)
+    assert card.keys() >= NEEDED
+    assert card["recipe"] in ("cpu", "tune")
+    assert card["validation_accuracy"] == max(card["validation_curve"])
+    assert f"ssmprune train {card['task']}" in card["command"]
+    assert file.stat().st_size < 2_000_000
