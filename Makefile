@@ -53,6 +53,7 @@ audit: constraints.txt
 	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 bench: $(READY)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(PY) benchmarks/run.py
 
 format: $(READY)

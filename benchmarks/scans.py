@@ -16,7 +16,11 @@ from shutil import which
 import torch
 from table import Figure, milliseconds, of, show
 from torch import Tensor
-from torch._higher_order_ops.associative_scan import associative_scan
+
+try:
+    from torch._higher_order_ops.associative_scan import associative_scan
+except ImportError:  # it may move: torch has not made it public yet
+    associative_scan = None
 
 from ssmprune.experiments.measure import interleaved
 from ssmprune.models.scan import scan_
@@ -31,9 +35,10 @@ def measure() -> list[Figure]:
     scans: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "ours": scan_,
         "a loop over the steps": loop_,
-        "associative_scan": associative,
     }
-    if which("c++") is not None:
+    if associative_scan is not None:
+        scans["associative_scan"] = associative
+    if associative_scan is not None and which("c++") is not None:
         scans["associative_scan, compiled"] = torch.compile(associative)
     if (compiled := numba_loop()) is not None:
         scans["numba"] = compiled

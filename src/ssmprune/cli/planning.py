@@ -34,6 +34,7 @@ from .common import (
     show,
     table,
 )
+from .training import prepare
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -89,6 +90,7 @@ def planned(
     as_json: Json = False,
 ) -> Planned:
     """Decide as the options say."""
+    prepare(None)
     model = load(checkpoint)
     batches = None if calibrate is None else _inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(

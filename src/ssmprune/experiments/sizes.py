@@ -13,10 +13,10 @@ from ..errors import InputError
 from ..models import checkpoint
 from ..models.classifier import Classifier
 from ..models.config import Config
-from . import recipes
+from . import cards, recipes
 
 AT_ONCE = 40_000  # steps, over all sequences, of a pass when nobody says otherwise: about sMNIST's batch of 50
-UNKNOWN_LENGTH = 1024  # of a checkpoint's sequences, since it does not know its task
+UNKNOWN_LENGTH = 1024  # of the sequences of a checkpoint whose card names no task
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ def found() -> dict[str, Size]:
 def subject(name: str, batch: int | None = None, length: int | None = None) -> Subject:
     """The checkpoint at the path `name`, or an untrained model of the size called `name`, in float32.
 
-    Unless told otherwise, sequences are as long as the task's (1,024 steps for a checkpoint) and the batch is the
-    recipe's, cut to about 40,000 steps.
+    Unless told otherwise, sequences are as long as the task's (1,024 steps for a checkpoint without a card) and the
+    batch is the recipe's, cut to about 40,000 steps.
     """
     if Path(name).is_file():
         model, weights = checkpoint.load(name).float(), "trained"
-        usual = Size(model.config, AT_ONCE, UNKNOWN_LENGTH)
+        usual = Size(model.config, AT_ONCE, _length(Path(name)))
     elif name in found():
         usual = found()[name]
         model, weights = untrained(usual.config), "untrained, random"
@@ -95,6 +95,12 @@ def inputs(config: Config, batch: int, length: int) -> Tensor:
     if config.tokens:
         return torch.randint(config.inputs, (sequences, length))
     return torch.randn(sequences, length, config.inputs)
+
+
+def _length(file: Path) -> int:
+    """Of the sequences that a checkpoint was trained on, as far as its card tells."""
+    name = cards.read_card(file).get("task")
+    return tasks.get(name).replace(**cards.task_parameters(file, name)).length if name else UNKNOWN_LENGTH
 
 
 def _documents(config: Config) -> int:
