@@ -162,7 +162,7 @@ LINES = [
     ("mask deeper.safetensors plan.safetensors --out out", "layers.2.ssm"),
     ("shrink small.safetensors plan.safetensors --out out", "layers.0.ssm"),
     ("prune model.safetensors --ratio 0.5 --calibrate wide.npy --out out", "(2, 9, 4)"),
-    ("evaluate model.safetensors --task smnist --data data", "(40, 784, 1)"),
+    ("evaluate model.safetensors --task smnist --data data", "3 inputs, the task 1"),
     ("prune unstable.safetensors --ratio 0.5 --out out", "pole"),
     ("inspect unstable.safetensors", "unit circle"),
     # Data

@@ -168,3 +168,9 @@ def test_bad_lines_are_refused(tmp_path, line, message):
     write_tsv(tmp_path / "listops", [line])
     with pytest.raises(InputError, match=message):
         get("listops").replace(shortest=1).load("train", tmp_path)
+
+
+def test_expressions_shorter_than_any_in_the_files_are_drawn(tmp_path, fewer):
+    write_tsv(tmp_path / "listops", ["[MIN 1 2 ]\t1"])
+    split = get("listops").replace(shortest=5, length=60, examples=50).load("train", tmp_path)
+    assert len(split) == 50

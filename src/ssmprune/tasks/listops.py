@@ -70,7 +70,7 @@ def pack(examples: Iterable[tuple[bytes, int]], name: str) -> Arrays:
 
 @dataclass(frozen=True)
 class ListOps(Task):
-    """Expressions of shortest < tokens < length, drawn from `seed`; at LRA's lengths its files, where they are found.
+    """Expressions of shortest < tokens < length, drawn from `seed`, or of such lengths in LRA's files, where these are found.
 
     Test and validation come first from the stream: they stay the same when `examples`, the number of expressions
     to train with, changes.
@@ -88,7 +88,7 @@ class ListOps(Task):
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv, or draw the expressions once and keep them."""
         folder = find(root, FOLDERS, f"basic_{split}.tsv")
-        if folder and (self.shortest, self.length) == LRA_LENGTHS:
+        if folder and self.length > LRA_LENGTHS[0]:  # its files have nothing shorter
             rows = read_expressions(folder / f"basic_{split}.tsv")
             fitting = (row for row in rows if self.shortest < len(row[0]) < self.length)
             arrays = pack(islice(fitting, self.examples), split)
