@@ -70,7 +70,7 @@ def pack(examples: Iterable[tuple[bytes, int]], name: str) -> Arrays:
 
 @dataclass(frozen=True)
 class ListOps(Task):
-    """Expressions of shortest < tokens < length, drawn from `seed`, or of such lengths in LRA's files, where these are found.
+    """Expressions of shortest < tokens < length, drawn from `seed`, or those in LRA's files where they are found.
 
     Test and validation come first from the stream: they stay the same when `examples`, the number of expressions
     to train with, changes.
