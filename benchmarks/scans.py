@@ -5,8 +5,8 @@ place or not, as each likes best: our scan, blocked in time; a loop over the ste
 compiled where there is a C++ compiler; and a loop compiled by numba, where numba is installed. Errors are against the
 loop in complex128, relative to its largest state.
 
-torch's own scans do not serve. numba's loop saves half of the scan, which is less than a tenth of an evaluation: not
-worth a second implementation and a compiler among the dependencies.
+torch's own scans do not serve. numba's loop saves more than half of the scan, which is about a tenth of an evaluation:
+not worth a second implementation and a compiler among the dependencies.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def measure() -> list[Figure]:
     errors = {
         name: ((scan(v.clone(), poles) - exact).abs().max() / exact.abs().max()).item() for name, scan in scans.items()
     }
-    room = {name: v.clone() for name in scans}  # the states stay bounded however often the same memory is scanned
+    room = {name: v.clone() for name in scans}  # filled anew for every run, since some scans work in place
 
     def run(name: str) -> Callable[[], object]:
         return lambda: scans[name](room[name].copy_(v), poles)

@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
+from scipy import ndimage  # comes with ssmprune[all]
 
 from ssmprune.experiments.figures import save_figure
 from ssmprune.tasks import get

@@ -273,7 +273,7 @@ def test_steps_notice_every_change():
         state = torch.randn(1, 7, dtype=layer.initial_state(1).dtype)
         for change in (
             lambda: layer.pole_re.add_(0.1),
-            lambda: layer.mask.fill_(False),
+            lambda: layer.mask[0].fill_(False),
             lambda: layer.log_step.sub_(1),
         ):
             layer.step(u, state)

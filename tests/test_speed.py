@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ssmprune as sp
 from ssmprune import cli
-from ssmprune.experiments import peers, sizes, speed
+from ssmprune.experiments import cards, peers, sizes, speed
 from ssmprune.experiments.counts import bare_products, multiply_adds, parameters, products, stored_bytes
 from ssmprune.experiments.measure import Samples, interleaved, peak_memory
 from ssmprune.models.classifier import Classifier
@@ -166,6 +166,14 @@ def test_subjects():
         sizes.subject("image-s6")
     with pytest.raises(sp.InputError, match="not 0 of 784"):
         sizes.subject("smnist-s5", batch=0)
+
+
+def test_a_checkpoint_is_measured_at_the_length_its_card_tells(tmp_path):
+    file = tmp_path / "model.safetensors"
+    sp.save(Classifier(Config("s5", inputs=136, outputs=2, width=4, states=(2,), tokens=True)), file)
+    assert sizes.subject(str(file)).length == sizes.UNKNOWN_LENGTH
+    cards.write_card(file, {"task": "text", "task_parameters": {"length": 300}})
+    assert sizes.subject(str(file)).length == 300
 
 
 @pytest.fixture

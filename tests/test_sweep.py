@@ -25,10 +25,10 @@ from ssmprune.experiments.cards import write_card
 from ssmprune.experiments.evaluate import evaluate
 from ssmprune.experiments.results import FULL, Key, Results, writing
 from ssmprune.experiments.sweep import Sweep, entries, sweep
-from ssmprune.experiments.train import fewer
 from ssmprune.experiments.unstructured import unstructured_random
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks.task import fewer
 
 PLAN = Sweep(methods=["last", "random", "surgeon", "unstructured-random"], ratios=[0.5, 1.0], seeds=[0, 1], examples=20)
 SPEECH = Config("s5", inputs=1, outputs=3, width=4, states=(4, 4), norm="layer", step_min=1e-4)

@@ -27,10 +27,10 @@ from ssmprune.experiments.evaluate import evaluate
 from ssmprune.experiments.processes import joined, relaunch
 from ssmprune.experiments.recipes import Recipe
 from ssmprune.experiments.schedule import Schedule
-from ssmprune.experiments.train import fewer, parameter_groups, rate, train
+from ssmprune.experiments.train import parameter_groups, rate, train
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
-from ssmprune.tasks.task import Split, Task, features
+from ssmprune.tasks.task import Split, Task, features, fewer
 
 RECIPE = Recipe(
     family="s5", depth=2, width=8, states=8, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,

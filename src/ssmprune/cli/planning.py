@@ -175,7 +175,7 @@ def _accuracy(checkpoint: Path, task: str | None, examples: int, root: Path | No
     """Return what counts a model's right answers on validation data."""
     from ..experiments import cards
     from ..experiments.evaluate import evaluate
-    from ..experiments.train import fewer
+    from ..tasks.task import fewer
 
     name = task or cards.read_card(checkpoint).get("task")
     if name is None:

@@ -14,7 +14,7 @@ from ..checkpoint import load
 from ..errors import InputError
 from ..models.classifier import Classifier
 from ..plan import Plan
-from ..tasks.task import Split, Task
+from ..tasks.task import Split, Task, fewer
 from . import approaches
 from .approaches import Subject
 from .counts import parameters
@@ -22,7 +22,6 @@ from .evaluate import evaluate, tensors
 from .measure import interleaved
 from .results import FULL, Cell, Key
 from .speed import evaluation
-from .train import fewer
 from .unlabelled import part_of
 
 AT_ONCE = 40_000  # steps of an evaluated batch; the model cuts it into what fits its cache

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from ..errors import InputError
 from ..models import checkpoint
 from ..models.classifier import Classifier
-from ..tasks.task import Split, Task
+from ..tasks.task import Split, Task, fewer
 from . import processes
 from .divergence import Diverged, culprit, finite_gradients
 from .evaluate import Score, check_fits, score, tally, tally_split, tensors
@@ -118,13 +118,6 @@ def resized(model: Classifier, saved: State) -> Classifier:
     weights = saved.part("model/")
     states = tuple(len(weights[f"layers.{layer}.ssm.pole_re"]) for layer in range(model.config.depth))
     return model if states == model.config.states else Classifier(dataclasses.replace(model.config, states=states))
-
-
-def fewer(split: Split, examples: int | None) -> Split:
-    """A fixed random part of `split` when fewer `examples` are asked for than it has."""
-    if examples is None or examples >= len(split):
-        return split
-    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:examples]))
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from .. import tasks
 from ..errors import InputError
-from ..tasks.task import Split
+from ..tasks.task import Split, fewer
 from .evaluate import tensors
-from .train import fewer
 
 BATCH = 50
 

@@ -146,3 +146,10 @@ def part_of(published: Split, split: str) -> Split:
     shuffled = np.argsort(np.random.default_rng(0).random(len(published)), kind="stable")
     cut = round(len(published) / 10)
     return published.subset(np.sort(shuffled[:cut] if split == "val" else shuffled[cut:]))
+
+
+def fewer(split: Split, examples: int | None) -> Split:
+    """A fixed random part of `split` when fewer `examples` are asked for than it has."""
+    if examples is None or examples >= len(split):
+        return split
+    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:examples]))
