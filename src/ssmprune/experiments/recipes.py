@@ -117,13 +117,13 @@ SMALL_S4D: dict[str, Any] = {
 SMALL_BATCH: dict[str, Any] = {"batch": 16, "dropout": 0.0, "lr": 0.003, "ssm_lr": 0.002, "warmup": 0.3}
 SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
-    ("smnist", "s5"): {"epochs": 3, "warmup": 0.5},
+    ("smnist", "s5"): {**SMALL_BATCH, "batch": 32, "lr": 0.006, "epochs": 3},
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
     ("psmnist", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 25, "epochs": 3},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
     ("scifar", "s5"): {**SMALL_S5, "epochs": 8},
     ("scifar", "s4d"): {**SMALL_S4D, "epochs": 5},
-    ("listops", "s5"): {**SMALL_S5, "epochs": 20, "task": SHORT_LISTOPS},
+    ("listops", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 12, "task": SHORT_LISTOPS},
     ("listops", "s4d"): {**SMALL_S4D, "epochs": 15, "task": SHORT_LISTOPS},
     ("text", "s5"): {
         **{**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 5},
@@ -139,7 +139,7 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("pathx", "s5"): {**SMALL_S5, "batch": 16, "epochs": 8, "task": {"examples": 4_000}},
     ("pathx", "s4d"): {**SMALL_S4D, "batch": 16, "epochs": 5, "task": {"examples": 4_000}},
     ("speech", "s5"): {
-        **{**SMALL_S5, **SMALL_BATCH, "batch": 8, "width": 32, "states": 32, "epochs": 6, "examples": 6_000},
+        **{**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
         **{"norm_momentum": 0.01},  # clips differ in loudness: what 20 batches of 8 say of the data is too vague
     },
     ("speech", "s4d"): {**SMALL_S4D, "width": 32, "epochs": 5, "examples": 6_000},
