@@ -64,10 +64,14 @@ LINES = [
     ("train smnist --out run --devices 0", "'0'"),
     ("train smnist --out run --nodes none", "none"),
     ("train smnist --out run --data data --seed -3", "-3"),
+    ("train smnist --out run --data data --seed 18446744073709551616", "18446744073709551616"),
+    ("train psmnist --out run --data data --devices 2", "a batch of 25"),
     ("evaluate model.safetensors --task smnist --every 0", "'0'"),
     ("evaluate model.safetensors --task text --set length=long", "length=long"),
     ("evaluate model.safetensors --task text --set length=0", "length"),
     ("evaluate model.safetensors --task text --set depth=3", "depth"),
+    ("evaluate model.safetensors --task text --set self=3", "self"),
+    ("evaluate model.safetensors --task speech --set every=2", "--every"),
     ("sweep model.safetensors --task smnist --out out --examples 0", "'0'"),
     ("sweep model.safetensors --task smnist --out out --ratios 0.1:2:0.5", "1.1"),
     ("sweep model.safetensors --task smnist --out out --ratios some", "some"),
@@ -90,6 +94,7 @@ LINES = [
     ("train chess --out run", "chess"),
     ("train smnist --out run --model lstm", "lstm"),
     ("train smnist --out run --recipe quick", "quick"),
+    ("train smnist --out run --recipe tune --data data", "--from"),
     ("evaluate model.safetensors --task chess", "chess"),
     ("evaluate model.safetensors --task smnist --split final --data data", "final"),
     ("export model.safetensors --format tflite --out out", "tflite"),
@@ -121,6 +126,8 @@ LINES = [
     ("train smnist --out run --from absent.safetensors --data data", "absent.safetensors"),
     ("train smnist --out text.txt --data data", "text.txt"),
     ("train smnist --out run --data absent", "absent"),
+    ("train smnist --out run --data absent --devices 2", "absent"),
+    ("evaluate . --task smnist --data data", "folder"),
     ("evaluate model.safetensors --task smnist --data text.txt", "text.txt"),
     ("prune model.safetensors --ratio 0.5 --calibrate nothing --out out", "nothing"),
     ("sweep absent.safetensors --task smnist --out out --data data", "absent.safetensors"),
@@ -152,6 +159,7 @@ LINES = [
     ("import code.pt --family s5_pytorch --out out", "code.pt"),
     ("import bomb.pt --family s5_pytorch --out out", "bomb.pt"),
     ("evaluate carded.safetensors --task smnist --data data", "carded.card.json"),
+    ("sweep listed.safetensors --out out --data data", "listed.card.json"),
     ("prune model.safetensors --ratio 0.5 --calibrate code.npy --out out", "code.npy"),
     ("prune model.safetensors --ratio 0.5 --calibrate huge.npy --out out", "huge.npy"),
     ("prune model.safetensors --ratio 0.5 --calibrate nothing.npy --out out", "nothing.npy"),
@@ -227,6 +235,8 @@ def folder(tmp_path_factory):
     (place / "foreign.safetensors").write_bytes(to_bytes({"weight": torch.ones(2)}))
     (place / "carded.safetensors").write_bytes(model.read_bytes())
     (place / "carded.card.json").write_text("{")
+    (place / "listed.safetensors").write_bytes(model.read_bytes())
+    (place / "listed.card.json").write_text('{"task": "smnist", "task_parameters": [1]}')
 
     (place / "tree.msgpack").write_bytes(TREE.read_bytes())
     (place / "cut.msgpack").write_bytes(TREE.read_bytes()[:5000])

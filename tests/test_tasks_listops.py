@@ -152,6 +152,12 @@ def test_lra_files_are_read_without_their_parentheses(tmp_path):
     assert len(get("listops").replace(shortest=shortest).load("val", tmp_path)) == 1, "two are as short"
 
 
+def test_fewer_training_examples_leave_the_test_file_alone(tmp_path):
+    write_tsv(tmp_path / "listops", [f"{expression}\t{value}" for expression, value in KNOWN.items()])
+    task = get("listops").replace(shortest=1, examples=1)
+    assert [len(task.load(split, tmp_path)) for split in ("train", "val", "test")] == [1, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

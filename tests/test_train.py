@@ -86,9 +86,13 @@ def script(what: str, run_dir: str) -> None:
         pruning = Schedule(to=0.75, start=0.2, until=0.9, every=20)
         fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=12), pruning=pruning)
         return
-    with joined():
+    with joined() as group:
         for norm, pruning in (("layer", Schedule(to=0.5, shape="once", start=0.25)), ("batch", None)):
             fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), pruning=pruning, save_every=1)
+        if group.size > 1:
+            mine = Path(run_dir) / ("batch" if group.rank == 0 else "another disk")
+            with pytest.raises(InputError, match="a folder they share"):
+                fit(mine, dataclasses.replace(TWENTY_STEPS, norm="batch"))
 
 
 def test_training_learns_and_keeps_the_best_and_the_last_model(tmp_path, capfd):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -16,17 +18,24 @@ import typer
 from torch.distributed.run import get_args_parser
 
 import ssmprune as sp
+from ssmprune import tasks
 from ssmprune.cli import main
 from ssmprune.cli.common import app
 from ssmprune.experiments import cards, recipes
+from ssmprune.experiments.evaluate import evaluate
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 from test_train import PATIENCE, same
-from tiny_data import write_cifar, write_mnist
+from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 
 ROOT = Path(__file__).parents[1]
 NEEDED = {
     *("task", "task_parameters", "data", "model", "recipe", "settings", "seed", "training_examples", "epochs"),
     *("validation_accuracy", "validation_curve", "test_accuracy", "test_loss", "test_examples", "seconds", "command"),
 }
+
+
+OF_SMNIST = {"task": "smnist", "task_parameters": {}, "model": "s4d"}
 
 
 def ssmprune(*words: object) -> dict:
@@ -50,6 +59,7 @@ def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     write_mnist(root, 112)
     write_cifar(root)
+    write_speech(root)
     return root
 
 
@@ -64,6 +74,7 @@ def test_what_is_trained_is_evaluated_pruned_and_tuned(trained, data, tmp_path):
     assert trained["finished"]
     card = cards.read_card(best)
     assert (card["task"], card["model"], card["recipe"]) == ("smnist", "s4d", "cpu")
+    assert card["command"].startswith("ssmprune train smnist --model s4d")
     seen = ssmprune("evaluate", best, "--task", "smnist", "--data", data, "--split", "val")
     assert seen["accuracy"] == card["validation_accuracy"] == trained["best_accuracy"]
 
@@ -72,8 +83,35 @@ def test_what_is_trained_is_evaluated_pruned_and_tuned(trained, data, tmp_path):
     tuned = ssmprune(*tuning)
     model = sp.load(tuned["best"])
     assert model.config.states == sp.load(small).config.states
+    assert cards.read_card(small) == cards.read_card(Path(trained["last"])) == OF_SMNIST
     assert model.config.dropout == recipes.get("smnist", "s4d", "tune").dropout == 0.0
     assert cards.read_card(Path(tuned["best"]))["model"] == "s4d"
+
+
+def test_half_the_rate_is_twice_the_step(data, tmp_path):
+    """Of a model that was trained on every second sample, every fourth is left."""
+    file = tmp_path / "model.safetensors"
+    sp.save(Classifier(Config(family="s5", inputs=1, outputs=len(WORDS), width=4, states=(4,))), file)
+    whole = tasks.get("speech")
+    for trained_at, parameters in ((1, {}), (2, {"every": 2})):
+        cards.write_card(file, {"task": "speech", "task_parameters": parameters})
+        seen = ssmprune("evaluate", file, "--task", "speech", "--data", data, "--every", 2)
+        right = evaluate(sp.load(file).at_rate(2), whole.replace(every=2 * trained_at).load("test", data))
+        assert seen["loss"] == right.loss != evaluate(sp.load(file), whole.load("test", data)).loss
+        assert seen["task_parameters"] == {"every": 2 * trained_at}
+
+
+def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
+    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--json")
+    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "log.jsonl").exists() and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    told, complained = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130, complained
+    assert "Interrupted" in complained
+    assert not json.loads(told)["finished"]
 
 
 def test_two_devices_are_one_training(trained, data, tmp_path):

@@ -11,6 +11,7 @@ from .. import surgery
 from ..allocation import energy_normalised
 from ..arrays import Real
 from ..checkpoint import load, save
+from ..experiments import cards
 from ..plan import Plan, make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table
@@ -50,6 +51,7 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
     """Silence the states a plan prunes; the model keeps its size."""
     made = Plan.load(plan_file)
     save(surgery.mask(load(checkpoint), made), out)
+    cards.pass_on(checkpoint, out)
     show_plan(made, out, as_json)
 
 
@@ -58,6 +60,7 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
     """Remove the states a plan prunes; the model gets smaller and faster."""
     made = Plan.load(plan_file)
     save(surgery.shrink(load(checkpoint), made), out)
+    cards.pass_on(checkpoint, out)
     show_plan(made, out, as_json)
 
 
@@ -67,6 +70,7 @@ def prune(**options: Any) -> None:
     """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
     made = planned(**options)
     save(surgery.shrink(made.model, made.plan), made.out)
+    cards.pass_on(options["checkpoint"], made.out)
     show_plan(made.plan, made.out, made.as_json, made.certificates)
 
 

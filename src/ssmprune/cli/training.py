@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +14,7 @@ from .. import tasks
 from ..checkpoint import load, need_torch
 from ..errors import InputError
 from .common import Checkpoint, Data, Json, app, show, table
+from .failures import INTERRUPTED
 
 TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
@@ -31,7 +34,7 @@ def train(
         str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --from.")
     ] = "cpu",
     data: Data = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights, data order and dropout.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of weights, data order and dropout.")] = 0,
     start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, full or shrunk.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
@@ -57,22 +60,36 @@ def train(
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
     from ..experiments import cards, processes, recipes
+    from ..experiments.evaluate import check_fits
     from ..experiments.schedule import Schedule
-    from ..experiments.train import train
+    from ..experiments.train import train, tunable
 
     before, pruning = load(start) if start else None, None
     family = model or (before.config.family if before else "s5")
     chosen, how = tasks.get(task), recipes.get(task, family, recipe)
+    if recipe == "tune" and before is None:
+        raise InputError("The tune recipe goes on with a trained model: name it with --from, or take --recipe cpu.")
     if prune_to is not None:
         pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
-    processes.relaunch(devices, nodes)
+    if processes.asked_for(devices, nodes):
+        # Looked at before there are many: data are fetched or drawn once, and what is wrong with them is said once.
+        examples = chosen.replace(**how.task).load("train", data)
+        if before is not None:
+            check_fits(tunable(before, how), examples)
+        processes.check_shares(how.batch, devices * nodes)
+        processes.relaunch(devices, nodes)
     result = train(chosen, how, out, root=data, seed=seed, start=before, pruning=pruning)
     if not processes.speaks_for_all():
         return
     if result.finished:
-        cards.write_card(result.best, cards.of_training(out / "log.jsonl") | {"recipe": recipe})
-    facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}
+        command = shlex.join(["ssmprune", *sys.argv[1:]])
+        cards.write_card(result.best, cards.of_training(out / "log.jsonl") | {"recipe": recipe, "command": command})
+        cards.pass_on(result.best, result.last)
+    there = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
+    facts = asdict(result) | there
     show(facts, as_json, table(f"{family} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
+    if not result.finished:  # asked to stop: the same command goes on
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -96,12 +113,17 @@ def evaluate(
     from ..experiments import cards
     from ..experiments.evaluate import evaluate
 
-    parameters = cards.task_parameters(checkpoint, task) | _parsed(settings)
+    model, asked = load(checkpoint), _parsed(settings)
+    if "every" in asked:
+        raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
+    parameters = cards.task_parameters(checkpoint, task) | asked
     if every > 1:
-        parameters["every"] = every
-    seen = evaluate(load(checkpoint).at_rate(every), tasks.get(task).replace(**parameters).load(split, data))
-    facts = {"task": task, "split": split, **asdict(seen)}
+        parameters["every"] = every * parameters.get("every", 1)
+    chosen = tasks.get(task).replace(**parameters)
+    seen = evaluate(model.at_rate(every), chosen.load(split, data))
+    facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, **asdict(seen)}
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
+    readable["task_parameters"] = ", ".join(f"{name} {value}" for name, value in chosen.parameters().items())
     show(facts, as_json, table(str(checkpoint), [readable]))
 
 

@@ -59,9 +59,16 @@ def of_training(log: Path) -> dict[str, Any]:
             "validation_accuracy": max(event["accuracy"] for event in validations if event["step"] >= pruned),
             "validation_curve": curve,
             "seconds": validations[-1]["seconds"],
-        }
+        } | {key: start[key] for key in ("start", "pruning") if start.get(key)}
     except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
         raise InputError(f"{log} is not the log of a training that has been validated ({error!r}).") from error
+
+
+def pass_on(checkpoint: Path, made_of_it: Path) -> None:
+    """Say of a model that was made of another one on which task, with which parameters, it can be evaluated."""
+    card = read_card(checkpoint)
+    if card.get("task"):
+        write_card(made_of_it, {key: card[key] for key in ("task", "task_parameters", "model") if key in card})
 
 
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:

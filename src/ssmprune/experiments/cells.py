@@ -17,6 +17,7 @@ from ..plan import Plan
 from ..tasks.task import Split, Task, fewer
 from . import approaches
 from .approaches import Subject
+from .cards import task_parameters
 from .counts import parameters
 from .evaluate import evaluate, tensors
 from .measure import interleaved
@@ -120,4 +121,4 @@ def task_of(card: dict[str, Any], file: Path, name: str | None) -> Task:
     if name is None and known is None:
         raise InputError(f"{file} has no card that names its task; say which with --task.")
     task = tasks.get(name or str(known))
-    return task.replace(**card.get("task_parameters", {})) if task.name == known else task
+    return task.replace(**task_parameters(file, task.name))

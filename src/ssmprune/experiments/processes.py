@@ -47,6 +47,13 @@ class Group:
             dist.all_reduce(value)
         return value
 
+    def agrees_on(self, number: int) -> bool:
+        """Whether all processes have come with the same number."""
+        here = torch.tensor([number, -number], device=self.device)
+        if self.size > 1:
+            dist.all_reduce(here, dist.ReduceOp.MAX)
+        return bool(here.sum() == 0)
+
 
 class GroupBatchNorm(BatchNorm):
     """Batch norm with the mean and variance of all processes' (equally large) shares of the batch.
@@ -116,16 +123,27 @@ def speaks_for_all() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def asked_for(devices: int, nodes: int) -> bool:
+    """Whether there are processes to start: several are asked for, and we are not one of them already."""
+    if devices < 1 or nodes < 1:
+        raise InputError(f"Expected at least one device and one node, got {devices} and {nodes}.")
+    return devices * nodes > 1 and not dist.is_torchelastic_launched()
+
+
+def check_shares(batch: int, size: int) -> None:
+    """Refuse a batch that `size` processes cannot share evenly."""
+    if batch % size:
+        raise InputError(f"{size} processes cannot share a batch of {batch} evenly; take a number that divides it.")
+
+
 def relaunch(devices: int, nodes: int = 1) -> None:
     """Replace this process by torchrun running the same command in `devices` processes on each of `nodes` machines.
 
-    Does nothing inside torchrun, or when one process is asked for. With several nodes torchrun learns the
-    meeting point from its own variables: PET_MASTER_ADDR, PET_MASTER_PORT and PET_NODE_RANK.
+    With several nodes torchrun learns the meeting point from its own variables: PET_MASTER_ADDR, PET_MASTER_PORT
+    and PET_NODE_RANK.
     """
-    if dist.is_torchelastic_launched() or devices * nodes == 1:
+    if not asked_for(devices, nodes):
         return
-    if devices < 1 or nodes < 1:
-        raise InputError(f"Expected at least one device and one node, got {devices} and {nodes}.")
     if nodes > 1 and not {"PET_MASTER_ADDR", "PET_NODE_RANK"} <= os.environ.keys():
         raise InputError(
             f"Training on {nodes} nodes needs to know where they meet: set PET_MASTER_ADDR (a host they all reach) "

@@ -102,9 +102,9 @@ class Log:
     def __init__(self, path: Path, step: int) -> None:
         """Open `path` for appending after dropping the events later than `step`."""
         self.path = path
-        lines = path.read_text().splitlines(keepends=True) if path.exists() and step else []
-        complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
         try:
+            lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() and step else []
+            complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
             past = [line for line in complete if json.loads(line)["step"] <= step]
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not the log of a training ({error}); move it away to go on.") from error

@@ -157,16 +157,21 @@ class _Training:
         self.examples = len(self.train)
         self.per_epoch = self.examples // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
-        self._check_sizes()
+        processes.check_shares(recipe.batch, group.size)
+        if not self.per_epoch:
+            short = f"{self.examples} training examples do not fill a batch of {recipe.batch}"
+            raise InputError(f"{short}; take a smaller one.")
         which = {"task": task.name, "recipe": asdict(recipe), "seed": seed, "examples": self.examples}
         which |= {"pruning": asdict(pruning) if pruning else None, "start": start}
         self.identity, self.whole = which | {"model": model.config.to_dict()}, sum(model.config.states)
         self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
         saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None
+        self.position = saved.position if saved else Position()
+        if not group.agrees_on(self.position.step):  # they would wait for each other for ever
+            raise InputError(f"The processes find different trainings in {run_dir}; it must be a folder they share.")
         self._take(resized(model, saved) if saved else model)
         if saved:
             saved.restore(self.model, self.optimizer)
-        self.position = saved.position if saved else Position()
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
         self.log = Log(run_dir / "log.jsonl", self.position.step) if group.rank == 0 else None
@@ -178,13 +183,6 @@ class _Training:
         self.model = model.to(self.group.device).train()
         self.optimizer = torch.optim.AdamW(parameter_groups(model, self.recipe), fused=True)
         self.replica = self.group.wrap(model)
-
-    def _check_sizes(self) -> None:
-        batch, size = self.recipe.batch, self.group.size
-        if batch % size:
-            raise InputError(f"{size} processes cannot share a batch of {batch} evenly; take a number that divides it.")
-        if not self.per_epoch:
-            raise InputError(f"{self.examples} training examples do not fill a batch of {batch}; take a smaller one.")
 
     def run(self, save_every: int, progress: bool) -> Result:
         """Train to the end, or until asked to stop."""

@@ -91,7 +91,7 @@ class ListOps(Task):
         if folder and self.length > LRA_LENGTHS[0]:  # its files have nothing shorter
             rows = read_expressions(folder / f"basic_{split}.tsv")
             fitting = (row for row in rows if self.shortest < len(row[0]) < self.length)
-            arrays = pack(islice(fitting, self.examples), split)
+            arrays = pack(islice(fitting, self.examples if split == "train" else None), split)
         else:
             name = f"listops{DRAWING}-{self.seed}-{self.shortest}-{self.length}-{self.examples}.safetensors"
             arrays = cached(cache_folder(root) / name, self.draw)

@@ -89,7 +89,7 @@ class Task(ABC):
         """The current value of everything `replace` can change."""
         return dataclasses.asdict(cast(Any, self))
 
-    def replace(self, **changes: int) -> Task:
+    def replace(self, /, **changes: int) -> Task:
         """The same task with other parameters.
 
         >>> from ssmprune.tasks import get
