@@ -30,7 +30,9 @@ from .meter import Meter
 from .recipes import Recipe
 from .saved_run import Log, Position, State, fingerprint, load_state, save_state
 from .schedule import Schedule, shrink_training
+from .statistics import measure_statistics
 
+MEASURED = 64  # batches that batch norms take their statistics for evaluation from
 SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}
 
 
@@ -241,6 +243,13 @@ class _Training:
         batch = self._next()[self.group.rank :: self.group.size]
         return tensors(self.train.batch(batch), self.group.device)
 
+    def _epoch_inputs(self) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """This process' share of the inputs that the epoch began with."""
+        mine = slice(self.group.rank, None, self.group.size)
+        for batch in self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)[:MEASURED]:
+            x, _, lengths = tensors(self.train.batch(batch[mine]), self.group.device)
+            yield x, lengths
+
     def _inputs(self) -> list[tuple[Tensor, ...]]:
         """The inputs of the next batch, the same in every process."""
         x, _, lengths = tensors(self.train.batch(self._next()), self.group.device)
@@ -270,6 +279,7 @@ class _Training:
 
     def validate(self, epoch: int) -> str:
         """Score the validation split, keep the last and the best model, and say how it went."""
+        measure_statistics(self.model, self._epoch_inputs())
         mine = np.arange(self.group.rank, len(self.val), self.group.size)
         seen = score(self.group.total(tally_split(self.model, self.val, self.recipe.batch, mine)))
         if self.group.rank == 0:
