@@ -82,11 +82,10 @@ def train(
 
 
 def tunable(start: Classifier, recipe: Recipe) -> Classifier:
-    """A copy of `start` that is trained as the recipe says: dropout and batch norms follow it, not the old training."""
+    """A copy of `start` that is trained as the recipe says: its dropout, not that of the old training."""
     if start.config.family != recipe.family:
         raise InputError(f"The recipe is for {recipe.family}, the model to start from is an {start.config.family}.")
-    config = dataclasses.replace(start.config, dropout=recipe.dropout, norm_momentum=recipe.norm_momentum)
-    model = Classifier(config)
+    model = Classifier(dataclasses.replace(start.config, dropout=recipe.dropout))
     model.load_state_dict(start.state_dict())
     return model
 
