@@ -7,6 +7,7 @@ longer ones: --length. Pin its numbers afterwards: python scripts/pin.py NAME.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,25 +29,38 @@ DATA = {
 }
 
 
-def main(run: Path, name: str, data: Path, start: str | None, length: int | None, note: str | None) -> None:
+def main(run: Path, name: str, data: Path, start: Path | None, length: int | None, note: str | None) -> None:
     """Write the checkpoint, its card and the table."""
-    card = cards.of_training(run / "log.jsonl")
-    task, family, seed = card["task"], card["model"], card["seed"]
+    if start:
+        first = trained(start.parent, "cpu", f"runs/{name}")
+        card = trained(run, "tune", f"runs/{name}-tuned --from runs/{name}/{start.name}")
+        card["before"] = {key: first[key] for key in ("command", "epochs", "seconds")}
+    else:
+        card = trained(run, "cpu", f"runs/{name}")
     if length:
         card["task_parameters"] = card["task_parameters"] | {"length": length}
-    split = tasks.get(task).replace(**card["task_parameters"]).load("test", data)
+    split = tasks.get(card["task"]).replace(**card["task_parameters"]).load("test", data)
     seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
-    recipe = "tune" if start else "cpu"
-    if recipes.Recipe(**card["settings"]) != recipes.get(task, family, recipe):
-        raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
-    where_to = f"runs/{name}-tuned --from {start}" if start else f"runs/{name}"
-    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --out {where_to}"
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
-    known = {"recipe": recipe, "data": DATA[task], "threads": 1, "command": command}
+    known = {"data": DATA[card["task"]], "threads": 1}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
     write_atomically(where, (run / "best.safetensors").read_bytes())
     cards.write_card(where, card | known | tested | ({"note": note} if note else {}))
     write_table()
+
+
+def trained(run: Path, recipe: str, out: str) -> dict[str, Any]:
+    """Return the card of a training by a recipe as it stands, from the first step to the last."""
+    card = cards.of_training(run / "log.jsonl")
+    task, family, seed = card["task"], card["model"], card["seed"]
+    if recipes.Recipe(**card["settings"]) != recipes.get(task, family, recipe):
+        raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
+    if card["epochs"] != card["settings"]["epochs"]:
+        raise SystemExit(f"{run} has done {card['epochs']} of {card['settings']['epochs']} epochs.")
+    if bool(card.pop("start", None)) != (recipe == "tune") or card.get("pruning"):
+        raise SystemExit(f"{run} began with another model or lost states: the {recipe} recipe alone does not repeat it.")
+    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --out {out}"
+    return card | {"recipe": recipe, "command": command}
 
 
 def write_table() -> None:
@@ -67,8 +81,11 @@ def row(path: Path) -> str:
     size = f"{config.family.upper()}, {config.depth} layers, width {config.width}"
     states = f"{2 * config.states[0]} per layer"
     reached = f"{card['test_accuracy']:.2%} of {card['test_examples']:,}"
-    time = f"{card['epochs']}, {card['seconds'] / 60:.0f}"
-    return f"| `{path.stem}` | {size} | {states} | {card['data']} | {time} | {reached} | `{card['command']}` |\n"
+    trainings = [card["before"], card] if "before" in card else [card]
+    epochs = " + ".join(str(training["epochs"]) for training in trainings)
+    time = f"{epochs}, {sum(training['seconds'] for training in trainings) / 60:.0f}"
+    commands = "; ".join(f"`{training['command']}`" for training in trainings)
+    return f"| `{path.stem}` | {size} | {states} | {card['data']} | {time} | {reached} | {commands} |\n"
 
 
 if __name__ == "__main__":
@@ -77,7 +94,7 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--from", dest="start", help="the checkpoint that was fine-tuned")
+    parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that was fine-tuned")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))
