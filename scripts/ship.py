@@ -58,7 +58,7 @@ def trained(run: Path, recipe: str, out: str) -> dict[str, Any]:
     if card["epochs"] != card["settings"]["epochs"]:
         raise SystemExit(f"{run} has done {card['epochs']} of {card['settings']['epochs']} epochs.")
     if bool(card.pop("start", None)) != (recipe == "tune") or card.get("pruning"):
-        raise SystemExit(f"{run} began with another model or lost states: the {recipe} recipe alone does not repeat it.")
+        raise SystemExit(f"{run} began with another model or lost states, which {recipe} alone does not repeat.")
     command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --out {out}"
     return card | {"recipe": recipe, "command": command}
 
