@@ -88,6 +88,7 @@ LINES = [
     ("table results --format word", "word"),
     ("prune model.safetensors --ratio 0.5 --method best --out out", "best"),
     ("prune model.safetensors --ratio 0.5 --exclude layers.9 --out out", "layers.9"),
+    ("prune model.safetensors --ratio 0.5 --method surgeon --out out", "--calibrate"),
     ("plan model.safetensors --ratio 0.5 --floor roof --out out", "roof"),
     ("bench mega-s5", "mega-s5"),
     ("bench model.safetensors --method best", "best"),
@@ -111,7 +112,7 @@ LINES = [
     ("inspect folder", "folder"),
     ("inspect empty.safetensors", "empty.safetensors"),
     ("inspect text.txt", "text.txt"),
-    ("inspect plan.safetensors", "plan.safetensors"),
+    ("inspect plan.safetensors", "plan.safetensors is a plan"),
     ("inspect foreign.safetensors", "foreign.safetensors"),
     ("prune model.safetensors --ratio 0.5 --out folder", "folder"),
     ("prune model.safetensors --ratio 0.5 --out text.txt/below", "text.txt/below"),
@@ -140,6 +141,8 @@ LINES = [
     ("reproduce --checkpoints folder --out out --work work --data data", "folder"),
     ("report text.txt", "text.txt"),
     ("table folder", "folder"),
+    ("figure results --out out.png --kind scores", "is not at m.safetensors"),
+    ("demo --out text.txt/demo.png", "text.txt"),
     # Damaged files
     ("table torn", "sweep.json"),
     ("report damaged", "cells.jsonl"),
@@ -171,6 +174,7 @@ LINES = [
     ("shrink small.safetensors plan.safetensors --out out", "layers.0.ssm"),
     ("prune model.safetensors --ratio 0.5 --calibrate wide.npy --out out", "(2, 9, 4)"),
     ("evaluate model.safetensors --task smnist --data data", "3 inputs, the task 1"),
+    ("sweep model.safetensors --task smnist --out out --data data", "3 inputs, the task 1"),
     ("prune unstable.safetensors --ratio 0.5 --out out", "pole"),
     ("inspect unstable.safetensors", "unit circle"),
     # Data

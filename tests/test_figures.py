@@ -110,10 +110,17 @@ def test_what_the_results_do_not_have_is_an_error(results, tmp_path):
         figures.choose(results, method="lamp")
     with pytest.raises(sp.InputError, match="There is no figure 'pie'; there are memory"):
         drawn(results, "pie")
-    with pytest.raises(sp.InputError, match="'unstructured-random' has no plan"):
+    with pytest.raises(sp.InputError, match="is not there, so no states of 'unstructured-random'"):
         drawn(results, "poles", method="unstructured-random")
     with pytest.raises(sp.InputError, match="no finished cell yet"):
         figures.choose(Results(tmp_path, results.about))
+
+
+def test_another_model_in_the_place_of_the_swept_one_is_refused(results, monkeypatch):
+    entry = results.about["checkpoints"][0]
+    monkeypatch.setitem(entry, "sha256", "0" * 64)
+    with pytest.raises(sp.InputError, match="is not the model that was swept"):
+        drawn(results, "scores", checkpoint=entry["name"])
 
 
 def test_the_command_draws_a_pdf(results, tmp_path, monkeypatch):

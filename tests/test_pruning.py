@@ -150,3 +150,25 @@ def test_retrieval_models_are_calibrated_on_pairs():
     net = Classifier(Config("s5", 5, 2, 4, (6,), tokens=True, retrieval=True)).eval()
     x = torch.randint(0, 5, (8, 20))
     assert sum(sp.prune(net, 0.5, data=[(x, torch.full((8,), 15))]).config.states) == 3
+
+
+def test_data_may_be_of_another_precision_than_the_model():
+    net = model("s5").float()
+    for batch in (X, X.numpy()):
+        ours, theirs = (sp.prune(net, 0.5, data=[x]).state_dict() for x in (X.float(), batch))
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda net: sp.prune(net, 0.5, data=X), r"list of batches; got one array of shape \(6, 60, 2\)"),
+        (lambda net: sp.prune(net, "0.5"), "from 0 to 1; got '0.5'"),
+        (lambda net: sp.prune(net, 0.5, "last"), "method is a Method.*got 'last'"),
+        (lambda net: sp.make_plan(net, 0.5), r"ssmprune.read\(model\); got Classifier"),
+        (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),
+    ],
+)
+def test_mistakes_are_told(call, message):
+    with pytest.raises(sp.InputError, match=message):
+        call(model("s5"))

@@ -64,6 +64,8 @@ def results(tmp_path) -> Results:
         writer.add(cell("easy", "random", 0.5, "test", 500, lost("easy", "random", 0.5) + 2.25, seed=1))
         writer.add(cell("spoken", "full", 0.0, "test", 500, 5, rate=0.5))
         writer.add(cell("spoken", "last", 0.5, "test", 500, 6, rate=0.5))
+        writer.add(cell("spoken", "full", 0.0, "test", 100, 5, rate=0.5))
+        writer.add(cell("spoken", "random", 0.5, "test", 100, 7, rate=0.5))
     return Results.read(tmp_path)
 
 
@@ -108,10 +110,12 @@ def test_every_method_at_its_own_largest_ratio(results):
 def test_speed_and_other_rates(results):
     (fast, *_) = rows(results, "speed", checkpoint="easy")
     assert (str(fast["times faster"]), str(fast["parameters left, %"])) == ("1.50", "75.0")
-    (full, last) = rows(results, "rate")
+    full, last, random = rows(results, "rate")
     assert [str(full[name]) for name in ("accuracy, %", "at 0.5 of the rate, %")] == ["90.00", "85.00"]
     assert [str(last[name]) for name in ("accuracy, %", "at 0.5 of the rate, %")] == ["88.75", "84.00"]
     assert full["paper: at 0.5 of the rate, %"] == "91.23 ± 0.93"
+    assert (last["examples"], random["examples"]) == (500, 100), "both rates on the same"
+    assert str(random["accuracy, %"]) == f"{90 - lost('spoken', 'random', 0.5):.2f}"
 
 
 def test_without_a_search_the_largest_ratio_is_that_of_the_test_examples(results):
@@ -156,6 +160,9 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(results):
     for wrong in (["--kind", "none"], ["--format", "none"]):
         with pytest.raises(sp.InputError, match="There is no"):
             CliRunner().invoke(app, ["table", str(results.folder), *wrong], catch_exceptions=False)
+    (results.folder / "cells.jsonl").write_text("")
+    with pytest.raises(sp.InputError, match="nothing for the table 'rate'"):
+        CliRunner().invoke(app, ["table", str(results.folder), "--kind", "rate"], catch_exceptions=False)
 
 
 def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped(tmp_path, monkeypatch):

@@ -83,6 +83,14 @@ def digest(arrays: Mapping[str, NDArray[Any]], about: str = "") -> str:
     return sums.hexdigest()
 
 
+def check_writable(path: Path) -> None:
+    """Refuse now what `write_atomically` would refuse after hours of work, as far as it can be foreseen."""
+    _refuse_other_than_file(path)
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"Cannot write {path}: {folder} is {'write-protected' if folder.is_dir() else 'no folder'}.")
+
+
 def _refuse_other_than_file(path: Path) -> None:
     """Refuse to rename over a folder or, for example, /dev/null."""
     if path.exists() and not path.is_file():

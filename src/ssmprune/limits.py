@@ -24,10 +24,10 @@ class Limits:
     floor: Literal["layer", "channel"] = "layer"
     round_to: int = 1
 
-    def check(self, systems: Mapping[str, DiagonalSystem], ratio: float) -> None:
+    def check(self, systems: Mapping[str, DiagonalSystem], ratio: float | str) -> None:
         """Raise an error that says what cannot be asked of these systems."""
-        if not 0 <= ratio <= 1:  # also false for NaN
-            raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio}.")
+        if isinstance(ratio, str) or not 0 <= ratio <= 1:  # also false for NaN
+            raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio!r}.")
         if isinstance(self.exclude, str):
             raise InputError(f"exclude is a collection of layer names; got the single string {self.exclude!r}.")
         caps = self.caps if isinstance(self.caps, Mapping) else {} if self.caps is None else {"caps": self.caps}

@@ -206,6 +206,10 @@ def make_plan(
     ssm         4       2   50.0%
     total       4       2   50.0%
     """
+    if not isinstance(method, Method):
+        raise InputError(f"method is a Method, as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}.")
+    if not isinstance(systems, Mapping):
+        raise InputError(f"Plans are made from ssmprune.read(model); got {type(systems).__name__}.")
     limits = Limits(exclude, caps, floor, round_to)
     rng = np.random.default_rng(seed)
     scores = {layer: _score(layer, system, method, rng) for layer, system in systems.items()}

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from .adapters import Adapter
 from .allocation import Scores, pooled
 from .calibration import Moments, collect
+from .errors import InputError
 from .limits import Limits
 from .methods import LAST, Method
 from .plan import Plan, make_plan, plan_from_scores
@@ -39,6 +40,8 @@ class Pruning(Generic[Model]):
     ) -> None:
         """Take the options of `read` and `make_plan`."""
         self.model, self.method, self.adapter, self.seed = model, method, adapter, seed
+        if (shape := getattr(data, "shape", None)) is not None:
+            raise InputError(f"data is a list of batches; got one array of shape {tuple(shape)}: give [data].")
         self.systems = read(model, unstable=unstable, adapter=adapter)
         self.batches = None if data is None else list(data)
         self.limits = limits

@@ -85,7 +85,7 @@ def watch(model: nn.Module, part: Part, sinks: Mapping[str, Sink]) -> None:
         for path in sinks
     ]
     try:
-        model(part.x.to(next(model.parameters()).device))
+        model(_for_model(model, part.x))
     except _AllSeen:
         return
     finally:
@@ -93,6 +93,12 @@ def watch(model: nn.Module, part: Part, sinks: Mapping[str, Sink]) -> None:
             hook.remove()
     missed = next(path for path, left in waiting.items() if left)
     raise InputError(f"Layer {missed!r} did not see every sequence; is it used in the model's forward?")
+
+
+def _for_model(model: nn.Module, x: Tensor) -> Tensor:
+    """Bring features to the device and the precision of a model's real parameters."""
+    own = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+    return x.to(own.device, own.dtype) if x.is_floating_point() else x.to(own.device)
 
 
 def order_of_layers(model: nn.Module, part: Part, paths: Iterable[str]) -> list[str]:

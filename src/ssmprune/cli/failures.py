@@ -59,7 +59,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
     if given and not any(word in message for word in given):
         message = f"{message.rstrip('.')}; got {', '.join(map(repr, given))}"
     command = getattr(getattr(error, "ctx", None), "command_path", "ssmprune")
-    return f"{message.rstrip('.')}. Try `{command} --help`."
+    return f"{message.removesuffix('.')}{'' if message.endswith('?') else '.'} Try `{command} --help`."
 
 
 def _given(name: str, arguments: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from ..checkpoint import need_torch
 from ..errors import InputError
+from ..files import check_writable
 from .common import Json, MethodName, Ratio, app, method_named, show, table
 
 
@@ -51,11 +52,13 @@ def demo(
     """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
+    check_writable(out)
     need_torch()
     import torch
 
     from ..experiments import demo, figures
 
+    figures.need_matplotlib()
     torch.set_flush_denormal(True)
     with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("Pruning and evaluating", total=demo.EVALUATIONS)

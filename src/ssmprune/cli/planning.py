@@ -16,6 +16,7 @@ from ..certificates import Certificate
 from ..certificates import certify as certify_plan
 from ..checkpoint import load
 from ..errors import InputError
+from ..files import check_writable
 from ..plan import Plan
 from ..pruning import Pruning, Target
 from .common import (
@@ -55,6 +56,9 @@ Calibrate = Annotated[str | None, typer.Option("--calibrate", help="A task, or a
 Method = Annotated[str | None, typer.Option("--method", "-m", help="last, or the surgeon with --calibrate.")]
 
 
+SURGEON = "surgeon"  # what --calibrate alone means; it is no criterion with an allocation, so no Method
+
+
 class Planned(NamedTuple):
     """A decision, the model it is for, and what to print."""
 
@@ -91,11 +95,14 @@ def planned(
 ) -> Planned:
     """Decide as the options say."""
     prepare(None)
+    check_writable(out)
+    if method == SURGEON and calibrate is None:
+        raise InputError("The surgeon works on data: give --calibrate, or take another --method of `ssmprune list`.")
     model = load(checkpoint)
     batches = None if calibrate is None else _inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(
         model,
-        method_named(method) if method else None,
+        method_named(method) if method not in (None, SURGEON) else None,
         data=batches,
         unstable="keep" if unstable else "refuse",
         seed=seed,
@@ -110,7 +117,7 @@ def planned(
         "--max-gain": (max_gain, targets.max_gain),
         "--max-loss": (
             max_loss,
-            lambda points: targets.max_loss(points, _accuracy(checkpoint, validate, examples, data)),
+            lambda points: targets.max_loss(points, _accuracy(checkpoint, validate, calibrate, examples, data)),
         ),
         "--max-memory": (max_memory, targets.max_memory),
         "--max-latency": (max_latency, lambda time: targets.max_latency(time, _one(batches))),
@@ -136,7 +143,9 @@ def show_plan(made: Plan, out: Path, as_json: bool, certificates: dict[str, Cert
     rows, known = made.rows(), certificates or {}
     facts: dict[str, Any] = {"method": made.method, "ratio": made.ratio, "layers": rows, "out": str(out)}
     readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    tables = [table(f"{made.method} at {made.ratio:.1%} -> {out}", readable)]
+    reached = rows[-1]["pruned"]
+    limited = f" ({reached:.1%} within the limits)" if reached < made.ratio - 0.01 else ""
+    tables = [table(f"{made.method} at {made.ratio:.1%}{limited} -> {out}", readable)]
     if known:
         facts["certificates"] = {layer: asdict(one) for layer, one in known.items()}
         tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in known.items()]))
@@ -171,13 +180,15 @@ def _one(batches: list[Any] | None) -> Any:
     return first[:2] if len(first) % 2 == 0 else first[:1]
 
 
-def _accuracy(checkpoint: Path, task: str | None, examples: int, root: Path | None) -> Callable[[Any], float]:
-    """Return what counts a model's right answers on validation data."""
+def _accuracy(
+    checkpoint: Path, task: str | None, calibrate: str | None, examples: int, root: Path | None
+) -> Callable[[Any], float]:
+    """Return what counts right answers on validation data, of --validate, else the card's or --calibrate's task."""
     from ..experiments import cards
     from ..experiments.evaluate import evaluate
     from ..tasks.task import fewer
 
-    name = task or cards.read_card(checkpoint).get("task")
+    name = task or cards.read_card(checkpoint).get("task") or (calibrate if calibrate in tasks.found() else None)
     if name is None:
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."

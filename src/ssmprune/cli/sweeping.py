@@ -94,7 +94,10 @@ def table_(
 
     if form not in rendering.FORMATS:
         raise InputError(f"There is no format {form!r}; there are {', '.join(rendering.FORMATS)}.")
-    print(rendering.FORMATS[form](tables.make(Results.read(results), kind)))
+    made = tables.make(Results.read(results), kind)
+    if not made.rows:
+        raise InputError(f"{results} has nothing for the table {kind!r}; see `ssmprune sweep --help` for what to add.")
+    print(rendering.FORMATS[form](made))
 
 
 @app.command()

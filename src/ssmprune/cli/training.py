@@ -111,15 +111,14 @@ def evaluate(
     """
     prepare(threads)
     from ..experiments import cards
+    from ..experiments.cells import at_rate
     from ..experiments.evaluate import evaluate
 
     model, asked = load(checkpoint), _parsed(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
     parameters = cards.task_parameters(checkpoint, task) | asked
-    if every > 1:
-        parameters["every"] = every * parameters.get("every", 1)
-    chosen = tasks.get(task).replace(**parameters)
+    chosen = at_rate(tasks.get(task).replace(**parameters), every)
     seen = evaluate(model.at_rate(every), chosen.load(split, data))
     facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, **asdict(seen)}
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}

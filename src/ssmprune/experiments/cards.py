@@ -16,7 +16,7 @@ def card_path(checkpoint: Path) -> Path:
     >>> card_path(Path("models/smnist-s5.safetensors")).name
     'smnist-s5.card.json'
     """
-    return checkpoint.with_suffix(".card.json")
+    return checkpoint.with_name(checkpoint.name.removesuffix(".safetensors") + ".card.json")
 
 
 def write_card(checkpoint: Path, card: dict[str, Any]) -> None:
@@ -69,6 +69,8 @@ def pass_on(checkpoint: Path, made_of_it: Path) -> None:
     card = read_card(checkpoint)
     if card.get("task"):
         write_card(made_of_it, {key: card[key] for key in ("task", "task_parameters", "model") if key in card})
+    else:
+        card_path(made_of_it).unlink(missing_ok=True)  # of what was there before
 
 
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from . import approaches
 from .approaches import Subject
 from .cards import task_parameters
 from .counts import parameters
-from .evaluate import evaluate, tensors
+from .evaluate import check_fits, evaluate, tensors
 from .measure import interleaved
 from .results import FULL, Cell, Key
 from .speed import evaluation
@@ -58,14 +58,17 @@ def prepared(
     file: Path, name: str, task: Task, root: Path | None, parts: list[tuple[str, int]], calibrate: bool
 ) -> Subject:
     """Load a checkpoint with the parts of its data, (split, every), that its cells need."""
+    model = load(file)
     splits = {(split, every): at_rate(task, every).load(split, root) for split, every in parts}
+    for split in splits.values():
+        check_fits(model, split)
     batches = part_of(task.load("train", root), CALIBRATION) if calibrate else []
-    return Subject(name, task.name, load(file), splits, batches)
+    return Subject(name, task.name, model, splits, batches)
 
 
 def at_rate(task: Task, every: int) -> Task:
     """The task with only each n-th sample kept."""
-    return task if every == 1 else task.replace(every=every)
+    return task if every == 1 else task.replace(every=every * task.parameters().get("every", 1))
 
 
 def batch_size(split: Split) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,8 +102,14 @@ class Results:
         raise InputError(f"{self.folder} has no checkpoint {checkpoint!r}; it has {known}.")
 
     def checkpoint_file(self, name: str) -> Path:
-        """The file of a checkpoint, as it was given to the sweep."""
-        return Path(self.entry(name)["file"])
+        """The file of a checkpoint, as it was given to the sweep; another model there would not go with the cells."""
+        entry = self.entry(name)
+        file = Path(entry["file"])
+        if not file.is_file():
+            raise InputError(f"{name!r} is not at {file} any more; go where the sweep was started, or put it back.")
+        if entry.get("sha256") not in (None, sha256(file.read_bytes()).hexdigest()):
+            raise InputError(f"{file} is not the model that was swept; put that one back, or sweep anew.")
+        return file
 
     def plan_path(self, cell: Cell | Key) -> Path:
         """Where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""

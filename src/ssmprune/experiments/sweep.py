@@ -129,10 +129,13 @@ def sweep(
         "commands": [command],
         "date": datetime.now(timezone.utc).date().isoformat(),
     }
+    if out.exists() and not out.is_dir():
+        raise InputError(f"Cannot write to {out}: it is a file; give a folder.")
+    first = _subject(checkpoints[0], plan, root)  # before anything is written: its task may be a wrong one
     with writing(out, about) as (writer, before):
         book = Book(writer, before, engine or Local(), watch, sum(len(list(plan.jobs(e.name))) for e in checkpoints))
         for entry in checkpoints:
-            book.subject = _subject(entry, plan, root)
+            book.subject = first if entry is checkpoints[0] else _subject(entry, plan, root)
             book.do(plan.jobs(entry.name), plan.speed)
             if plan.max_loss is not None:
                 full = plan.key(entry.name, FULL, 0.0, 0)

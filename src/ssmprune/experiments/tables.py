@@ -220,20 +220,21 @@ def rate(view: View) -> Table:
             at = [(entry, 0.0 if method == FULL else view.last_ratio(entry)) for entry in entries]
             for slow in sorted({cell.rate for cell in view.results.cells} - {1.0}, reverse=True):
                 pairs = [
-                    (view.over_seeds(entry["name"], method, ratio), view.over_seeds(entry["name"], method, ratio, slow))
+                    pair
                     for entry, ratio in at
                     if ratio is not None
+                    for pair in view.at_both_rates(entry["name"], method, ratio, slow)
                 ]
-                slowed = [one.accuracy for _, seen in pairs for one in seen]
-                if slowed:
+                if pairs:
                     rows.append(
                         {
                             "task": task,
                             "model": family.upper(),
                             "method": label(method),
                             "ratio, %": Mean.of([100 * ratio for _, ratio in at if ratio is not None], 0),
-                            "accuracy, %": Mean.of([one.accuracy for seen, _ in pairs for one in seen]),
-                            f"at {slow:g} of the rate, %": Mean.of(slowed),
+                            "examples": max(usual.examples for usual, _ in pairs),
+                            "accuracy, %": Mean.of([usual.accuracy for usual, _ in pairs]),
+                            f"at {slow:g} of the rate, %": Mean.of([slowed.accuracy for _, slowed in pairs]),
                             "paper: accuracy, %": _printed(line.accuracy if line else {}, method),
                             "paper: at 0.5 of the rate, %": _printed(printed, method),
                         }

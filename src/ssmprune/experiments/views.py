@@ -91,12 +91,15 @@ class View:
         found = self.largest(entry, LAST)
         return None if found is None else found.on_grid
 
-    def tested(self, checkpoint: str, method: str, ratio: float, seed: int = 0, rate: float = 1.0) -> Tested | None:
-        """A method on the largest part of the test set it has been tried on, beside the full model on the same part."""
+    def tested(
+        self, checkpoint: str, method: str, ratio: float, seed: int = 0, rate: float = 1.0, examples: int | None = None
+    ) -> Tested | None:
+        """A method on `examples`, else on the largest part of the test set tried, beside the full model on the same."""
         cells = [
             cell
             for cell in (self._cells(checkpoint, method, seed) if ratio else self._cells(checkpoint, FULL))
             if cell.split == "test" and cell.ratio == ratio and cell.rate == rate
+            if examples in (None, cell.examples)
         ]
         for cell in sorted(cells, key=lambda cell: -cell.examples):
             for full in self._cells(checkpoint, FULL):
@@ -106,8 +109,21 @@ class View:
 
     def over_seeds(self, checkpoint: str, method: str, ratio: float, rate: float = 1.0) -> list[Tested]:
         """`tested` for every seed that was tried there."""
-        seeds = self.seeds(checkpoint, method) if ratio else [0]
-        return [seen for seed in seeds if (seen := self.tested(checkpoint, method, ratio, seed, rate))]
+        every = (self.tested(checkpoint, method, ratio, seed, rate) for seed in self._tried(checkpoint, method, ratio))
+        return [seen for seen in every if seen]
+
+    def at_both_rates(self, checkpoint: str, method: str, ratio: float, rate: float) -> list[tuple[Tested, Tested]]:
+        """`tested` at the rate of training and at another one, on the same examples, for every seed."""
+        pairs = []
+        for seed in self._tried(checkpoint, method, ratio):
+            slow = self.tested(checkpoint, method, ratio, seed, rate)
+            usual = self.tested(checkpoint, method, ratio, seed, examples=slow.examples) if slow else None
+            if slow and usual:
+                pairs.append((usual, slow))
+        return pairs
+
+    def _tried(self, checkpoint: str, method: str, ratio: float) -> list[int]:
+        return self.seeds(checkpoint, method) if ratio else [0]
 
     def _on_grid(self, ratio: float) -> bool:
         return ratio in self.results.about["ratios"]

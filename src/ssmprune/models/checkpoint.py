@@ -21,6 +21,11 @@ FORMAT, VERSION = "ssmprune-classifier", 1
 
 def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     """Write the model's config and tensors to one `.safetensors` file."""
+    if not isinstance(model, Classifier):
+        raise InputError(
+            f"`save` writes ssmprune's own classifiers; this is {type(model).__name__}. Save it as its library does, "
+            "for example by torch.save(model.state_dict(), path)."
+        )
     config = json.dumps(model.config.to_dict())
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     metadata = {"format": FORMAT, "version": str(VERSION), "config": config, "digest": _digest(tensors, config)}
@@ -50,6 +55,8 @@ def load(path: str | os.PathLike[str]) -> Classifier:
 
 
 def _config(path: Path, metadata: dict[str, str]) -> Config:
+    if "ssmprune" in metadata:
+        raise InputError(f"{path} is a plan; give the model that it was made for.")
     if metadata.get("format") != FORMAT:
         raise InputError(f"{path} was not saved by ssmprune (its format is {metadata.get('format')!r}).")
     if metadata.get("version") != str(VERSION):

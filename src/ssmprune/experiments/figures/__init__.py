@@ -12,13 +12,13 @@ from ...errors import InputError
 from ..curves import checkpoints
 from ..results import Results
 from .choice import Choice, choose
-from .style import save_figure
+from .style import need_matplotlib, save_figure
 from .trade_off import trade_off
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Choice", "choose", "draw", "found", "save_figure", "trade_off", "write_all"]
+__all__ = ["Choice", "choose", "draw", "found", "need_matplotlib", "save_figure", "trade_off", "write_all"]
 ONCE = ("trade-off", "stability")  # the others show one checkpoint
 
 

@@ -37,7 +37,10 @@ def planned(results: Results, choice: Choice) -> Cell:
     """The chosen cell, which must have a plan."""
     cell = curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
     if not results.plan_path(cell).is_file():
-        raise InputError(f"{choice.method!r} has no plan at {choice.ratio:.0%}, so no states to show; choose another.")
+        raise InputError(
+            f"{results.plan_path(cell)} is not there, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
+            "shown; take the folder that `ssmprune sweep` wrote, or another method."
+        )
     return cell
 
 

@@ -37,13 +37,20 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return dict(zip(names, cycle(STYLES), strict=False))
 
 
-def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = WIDTH) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` equal panels, row by row."""
+def need_matplotlib() -> None:
+    """Raise a clear error where matplotlib is not installed."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise InputError("Figures need matplotlib; install it with `pip install 'ssmprune[plot]'`.") from error
+
+
+def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = WIDTH) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` equal panels, row by row."""
+    need_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     columns = min(columns, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")

@@ -98,7 +98,7 @@ def _point(
 
 def _command(results: Results, cell: Cell) -> str:
     """How to make the plan of a cell again; it then lies in results/plans."""
-    file = shlex.quote(str(results.checkpoint_file(cell.checkpoint)))
+    file = shlex.quote(results.entry(cell.checkpoint)["file"])
     chosen = f"--methods {cell.method} --ratios {cell.ratio:.10g} --seeds {cell.seed}"
     return f"ssmprune sweep {file} {chosen} --examples {cell.examples} --out results"
 
