@@ -23,6 +23,8 @@ from ssmprune.cli import main
 from ssmprune.cli.common import app
 from ssmprune.experiments import cards, recipes
 from ssmprune.experiments.evaluate import evaluate
+from ssmprune.experiments.statistics import measure_statistics
+from ssmprune.experiments.unlabelled import part_of
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from test_train import PATIENCE, same
@@ -99,6 +101,11 @@ def test_half_the_rate_is_twice_the_step(data, tmp_path):
         right = evaluate(sp.load(file).at_rate(2), whole.replace(every=2 * trained_at).load("test", data))
         assert seen["loss"] == right.loss != evaluate(sp.load(file), whole.load("test", data)).loss
         assert seen["task_parameters"] == {"every": 2 * trained_at}
+    half, measured = whole.replace(every=2), sp.load(file).at_rate(2)
+    cards.write_card(file, {"task": "speech", "task_parameters": {}})
+    seen = ssmprune("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
+    measure_statistics(measured, [(x, None) for x in part_of(half.load("train", data), 9)])
+    assert seen["loss"] == evaluate(measured, half.load("test", data)).loss != right.loss
 
 
 def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):

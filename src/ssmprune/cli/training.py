@@ -101,25 +101,35 @@ def evaluate(
     every: Annotated[
         int, typer.Option("--every", min=1, help="Keep each n-th sample; the model's step grows as much.")
     ] = 1,
+    measure: Annotated[
+        int, typer.Option("--measure", min=0, help="Training examples for batch norms to measure their statistics on.")
+    ] = 0,
     settings: Settings = [],  # noqa: B006 (typer copies it)
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Count the right answers of a model on a task.
 
-    Task parameters are those of the model's card, if one lies beside it, unless --set says otherwise.
+    Task parameters are those of the model's card, if one lies beside it, unless --set says otherwise. At another rate
+    batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
     from ..experiments import cards
     from ..experiments.cells import at_rate
     from ..experiments.evaluate import evaluate
+    from ..experiments.statistics import measure_statistics
+    from ..experiments.unlabelled import part_of
 
     model, asked = load(checkpoint), _parsed(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
     parameters = cards.task_parameters(checkpoint, task) | asked
     chosen = at_rate(tasks.get(task).replace(**parameters), every)
-    seen = evaluate(model.at_rate(every), chosen.load(split, data))
+    model = model.at_rate(every)
+    if measure:
+        batches = part_of(chosen.load("train", data), measure)
+        measure_statistics(model, (batch if isinstance(batch, tuple) else (batch, None) for batch in batches))
+    seen = evaluate(model, chosen.load(split, data))
     facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, **asdict(seen)}
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
     readable["task_parameters"] = ", ".join(f"{name} {value}" for name, value in chosen.parameters().items())
