@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,19 +67,20 @@ def run_all(
 def write(results: Results, out: Path) -> list[Path]:
     """Write tables, figures, the report and the cells themselves into a folder, with a front page."""
     written = []
-    for kind in tables.KINDS:
-        table = tables.make(results, kind)
+    every = {kind: tables.make(results, kind) for kind in tables.KINDS}
+    filled = {kind: table for kind, table in every.items() if table.rows}
+    for kind, table in filled.items():
         texts = {"md": rendering.markdown(table), "tex": rendering.latex(table), "json": rendering.as_json(table)}
         written += [_written(out / "tables" / f"{kind}.{end}", text + "\n") for end, text in texts.items()]
     drawn = figures.write_all(results, out / "figures")
     report.write(results, out / "report.html")
     raw = {name: (results.folder / name).read_text() for name in ("sweep.json", "cells.jsonl")}
     written += [_written(out / name, text) for name, text in raw.items()]  # `ssmprune table OUT` makes tables of them
-    front = _front_page(results, [path.relative_to(out) for path in drawn], out / "notes.md")
+    front = _front_page(results, filled.values(), [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _written(out / "README.md", front)]
 
 
-def _front_page(results: Results, drawn: list[Path], notes: Path) -> str:
+def _front_page(results: Results, filled: Iterable[rendering.Table], drawn: list[Path], notes: Path) -> str:
     about = results.about
     commands = "\n".join(f"    {command}" for command in about["commands"])
     parts = [
@@ -92,7 +93,7 @@ def _front_page(results: Results, drawn: list[Path], notes: Path) -> str:
         parts.append(notes.read_text().strip())
     parts += [f"![{path.stem}]({path.as_posix()})" for path in drawn if path.stem.startswith(SHOWN)]
     parts.append("More figures: " + ", ".join(f"[{path.stem}]({path.as_posix()})" for path in drawn) + ".")
-    parts += [rendering.markdown(tables.make(results, kind)) for kind in tables.KINDS]
+    parts += map(rendering.markdown, filled)
     return "\n\n".join(parts) + "\n"
 
 
