@@ -25,9 +25,10 @@ from ssmprune.errors import InputError
 from ssmprune.experiments.divergence import Diverged
 from ssmprune.experiments.evaluate import evaluate
 from ssmprune.experiments.processes import joined, relaunch
+from ssmprune.experiments.rates import parameter_groups, rate
 from ssmprune.experiments.recipes import Recipe
 from ssmprune.experiments.schedule import Schedule
-from ssmprune.experiments.train import parameter_groups, rate, train
+from ssmprune.experiments.train import train
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.tasks.task import Split, Task, features, fewer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..errors import InputError
@@ -27,13 +26,13 @@ from . import processes
 from .divergence import Diverged, culprit, finite_gradients
 from .evaluate import Score, check_fits, score, tally, tally_split, tensors
 from .meter import Meter
+from .rates import parameter_groups, rate
 from .recipes import Recipe
 from .saved_run import Log, Position, State, fingerprint, load_state, save_state
 from .schedule import Schedule, shrink_training
 from .statistics import measure_statistics
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
-SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}
 
 
 @dataclass(frozen=True)
@@ -88,30 +87,6 @@ def tunable(start: Classifier, recipe: Recipe) -> Classifier:
     model = Classifier(dataclasses.replace(start.config, dropout=recipe.dropout))
     model.load_state_dict(start.state_dict())
     return model
-
-
-def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
-    """The paper's two groups: poles, steps and B at the SSM rate without decay, all else at the usual rate."""
-    ssm: list[Tensor] = []
-    rest: list[Tensor] = []
-    for name, parameter in model.named_parameters():
-        *owners, leaf = name.split(".")
-        (ssm if "ssm" in owners and leaf in SSM_PARAMETERS else rest).append(parameter)
-    return [
-        {"params": ssm, "lr": recipe.ssm_lr, "peak": recipe.ssm_lr, "weight_decay": 0.0},
-        {"params": rest, "lr": recipe.lr, "peak": recipe.lr, "weight_decay": recipe.weight_decay},
-    ]
-
-
-def rate(step: int, steps: int, warmup: float) -> float:
-    """Share of the peak learning rate at `step`: linear for the first `warmup` steps, then half a cosine to zero.
-
-    >>> [round(rate(step, 10, 2), 2) for step in (0, 1, 2, 6, 10)]
-    [0.5, 1.0, 1.0, 0.5, 0.0]
-    """
-    if step < warmup:
-        return min(1.0, (step + 1) / warmup)
-    return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
 
 
 def resized(model: Classifier, saved: State) -> Classifier:
@@ -224,7 +199,7 @@ class _Training:
         share = rate(self.position.step, self.steps, self.recipe.warmup * self.per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * share
-        x, labels, lengths = self._batch()
+        x, labels, lengths = self._share(self._next())
         self._seed_dropout()
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
@@ -237,16 +212,14 @@ class _Training:
         self.position.step += 1
         return score(sums)
 
-    def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """This process' share of the next batch."""
-        batch = self._next()[self.group.rank :: self.group.size]
-        return tensors(self.train.batch(batch), self.group.device)
+    def _share(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """This process' part of a batch."""
+        return tensors(self.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
 
     def _epoch_inputs(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """This process' share of the inputs that the epoch began with."""
-        mine = slice(self.group.rank, None, self.group.size)
+        """This process' part of the inputs that the epoch began with."""
         for batch in self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)[:MEASURED]:
-            x, _, lengths = tensors(self.train.batch(batch[mine]), self.group.device)
+            x, _, lengths = self._share(batch)
             yield x, lengths
 
     def _inputs(self) -> list[tuple[Tensor, ...]]:

@@ -107,9 +107,9 @@ class View:
                     return Tested(ratio, 100 * cell.accuracy, points_lost(full, cell), cell.examples, cell.speed)
         return None
 
-    def over_seeds(self, checkpoint: str, method: str, ratio: float, rate: float = 1.0) -> list[Tested]:
+    def over_seeds(self, checkpoint: str, method: str, ratio: float) -> list[Tested]:
         """`tested` for every seed that was tried there."""
-        every = (self.tested(checkpoint, method, ratio, seed, rate) for seed in self._tried(checkpoint, method, ratio))
+        every = (self.tested(checkpoint, method, ratio, seed) for seed in self._tried(checkpoint, method, ratio))
         return [seen for seen in every if seen]
 
     def at_both_rates(self, checkpoint: str, method: str, ratio: float, rate: float) -> list[tuple[Tested, Tested]]:
