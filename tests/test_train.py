@@ -94,6 +94,7 @@ def script(what: str, run_dir: str) -> None:
             mine = Path(run_dir) / ("batch" if group.rank == 0 else "another disk")
             with pytest.raises(InputError, match="a folder they share"):
                 fit(mine, dataclasses.replace(TWENTY_STEPS, norm="batch"))
+            torch.distributed.barrier()  # neither leaves the group while the other still talks
 
 
 def test_training_learns_and_keeps_the_best_and_the_last_model(tmp_path, capfd):

@@ -118,7 +118,7 @@ def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
     told, complained = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130, complained
     assert "Interrupted" in complained
-    assert not json.loads(told)["finished"]
+    assert not told or not json.loads(told)["finished"]  # it says nothing when no step had begun
 
 
 def test_two_devices_are_one_training(trained, data, tmp_path):
