@@ -13,9 +13,9 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.experiments import sizes
-from ssmprune.experiments.measure import Samples, interleaved
-from ssmprune.export import blank_state, export
+from ssmprune.bench import subjects
+from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.deploy.graphs import blank_state, export
 from ssmprune.models.classifier import Classifier
 
 RATIOS, LENGTH, ROUNDS = (0, 0.7), 784, 5
@@ -28,8 +28,8 @@ def measure() -> list[Figure]:
         import onnxruntime  # noqa: F401
     except ImportError:
         return [Figure("steps a second in onnxruntime (pip install ssmprune[export])", None)]
-    config = sizes.found()["smnist-s5"].config
-    model, x = sizes.untrained(config), sizes.inputs(config, 1, LENGTH)
+    config = subjects.found()["smnist-s5"].config
+    model, x = subjects.untrained(config), subjects.inputs(config, 1, LENGTH)
     calls: dict[str, Run] = {}
     figures = []
     for ratio in RATIOS:

@@ -12,7 +12,7 @@ from table import Figure, show
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from ssmprune.experiments import sizes
+from ssmprune.bench import subjects
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s4d import S4DLayer
@@ -35,11 +35,11 @@ def measure() -> list[Figure]:
 
 
 def difference(config: Config) -> float:
-    model = sizes.untrained(config).double()
+    model = subjects.untrained(config).double()
     twin = copy.deepcopy(model)
     for block in twin.blocks:
         block.ssm.forward = partial(naive, block.ssm)
-    x, lengths = sizes.inputs(config, 3, LENGTH).double(), torch.tensor([LENGTH, 50, 1])
+    x, lengths = subjects.inputs(config, 3, LENGTH).double(), torch.tensor([LENGTH, 50, 1])
     pairs = zip(gradients(model, x, lengths), gradients(twin, x, lengths), strict=True)
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from table import Figure, of, show
 
-from ssmprune.experiments import sizes, speed
-from ssmprune.experiments.measure import interleaved, peak_memory
+from ssmprune.bench import speed, subjects
+from ssmprune.bench.timing import interleaved, peak_memory
 
 LENGTHS = [1024 << k for k in range(7)]
 STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other
@@ -29,9 +29,9 @@ def measure() -> list[Figure]:
 
 
 def per_step(name: str) -> list[Figure]:
-    config = sizes.found()["smnist-s5"].config
-    model = sizes.untrained(config)
-    passes = {str(length): speed.evaluation(model, sizes.inputs(config, 1, length)) for length in LENGTHS}
+    config = subjects.found()["smnist-s5"].config
+    model = subjects.untrained(config)
+    passes = {str(length): speed.evaluation(model, subjects.inputs(config, 1, length)) for length in LENGTHS}
     times = interleaved({length: again(run, STEPS // int(length)) for length, run in passes.items()}, ROUNDS)
     figures = [
         of(f"{name} at length {length:,}", times[str(length)], "µs", 1e6 / STEPS, beside={"length": length})
@@ -46,7 +46,7 @@ def again(run: Callable[[], object], times: int) -> Callable[[], object]:
 
 
 def memory() -> Figure:
-    subject = sizes.subject("pathx-s5", batch=4)
+    subject = subjects.subject("pathx-s5", batch=4)
     x = subject.inputs()
     run = speed.evaluation(subject.model, x)
     speed.evaluation(subject.model, x[:1, :64])()  # what torch sets up once is not the call's

@@ -12,9 +12,9 @@ from statistics import median
 
 from table import Figure, of, show
 
-from ssmprune.experiments import sizes, speed
-from ssmprune.experiments.counts import bare_products, multiply_adds
-from ssmprune.experiments.measure import interleaved, peak_memory
+from ssmprune.bench import speed, subjects
+from ssmprune.bench.timing import interleaved, peak_memory
+from ssmprune.bench.work import bare_products, multiply_adds
 
 PAPER = {  # task: share pruned, speed and memory against the full model
     "text": (0.6, 1.6, 0.9),
@@ -32,9 +32,9 @@ def measure() -> list[Figure]:
 
 def of_task(task: str) -> list[Figure]:
     ratio, paper_speed, paper_memory = PAPER[task]
-    size = sizes.found()[f"{task}-s5"]
+    size = subjects.found()[f"{task}-s5"]
     documents = 2 if size.config.retrieval else 1
-    subject = sizes.subject(f"{task}-s5", batch=STEPS // (documents * size.length))
+    subject = subjects.subject(f"{task}-s5", batch=STEPS // (documents * size.length))
     models, x = speed.variants(subject.model, ratio), subject.inputs()
     passes = {name: speed.evaluation(model, x) for name, model in models.items()}
     products = {f"products, {which}": bare_products(models[which].config, *x.shape[:2]) for which in ("full", "shrunk")}

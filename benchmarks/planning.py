@@ -11,14 +11,14 @@ import numpy as np
 from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
-from ssmprune.experiments import sizes
-from ssmprune.experiments.measure import interleaved
+from ssmprune.bench import subjects
+from ssmprune.bench.timing import interleaved
 
 ROUNDS = 21
 
 
 def measure() -> list[Figure]:
-    systems = sp.read(sizes.untrained(sizes.found()["image-s4d"].config))
+    systems = sp.read(subjects.untrained(subjects.found()["image-s4d"].config))
     scores = sp.make_plan(systems, 0.5).scores
     unknown = iter([{layer: replace(system) for layer, system in systems.items()} for _ in range(ROUNDS + 1)])
     times = interleaved(

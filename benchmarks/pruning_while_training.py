@@ -17,10 +17,10 @@ import torch
 from table import Figure, markdown, prepare
 
 from ssmprune import load, tasks
-from ssmprune.experiments import recipes
-from ssmprune.experiments.evaluate import evaluate
-from ssmprune.experiments.schedule import Schedule
-from ssmprune.experiments.train import train
+from ssmprune.training import recipes
+from ssmprune.training.evaluate import evaluate
+from ssmprune.training.gradual_pruning import Schedule
+from ssmprune.training.train import train
 
 TASK = tasks.get("smnist")
 RECIPE = replace(

@@ -13,10 +13,10 @@ from table import Figure, milliseconds, of, show
 from torch import Tensor
 
 import ssmprune as sp
-from ssmprune.experiments.measure import interleaved
-from ssmprune.models.cache import keep_freed_memory
+from ssmprune.bench.timing import interleaved
+from ssmprune.models._blocking import keep_freed_memory
 from ssmprune.models.s4d import S4DLayer
-from ssmprune.models.vandermonde import kernel
+from ssmprune.models.s4d_kernel import kernel
 
 CHANNELS, PAIRS, LENGTH, ROUNDS = 512, 32, 1024, 21
 

@@ -10,7 +10,7 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.experiments.measure import interleaved
+from ssmprune.bench.timing import interleaved
 
 RATIO, ROUNDS = 0.5, 5
 

@@ -7,16 +7,16 @@ times as many. Against s5-pytorch: four SSM layers each, 64 pairs against 128 co
 
 from table import Figure, milliseconds, of, show
 
-from ssmprune.experiments import peers, sizes, speed
-from ssmprune.experiments.counts import bare_products
-from ssmprune.experiments.measure import interleaved
+from ssmprune.bench import peers, speed, subjects
+from ssmprune.bench.timing import interleaved
+from ssmprune.bench.work import bare_products
 
 ROUNDS, PEER_ROUNDS = 11, 3
 
 
 def measure() -> list[Figure]:
-    size = sizes.found()["smnist-s5"]
-    model, x = sizes.untrained(size.config), sizes.inputs(size.config, size.batch, size.length)
+    size = subjects.found()["smnist-s5"]
+    model, x = subjects.untrained(size.config), subjects.inputs(size.config, size.batch, size.length)
     times = interleaved(
         {
             "products": bare_products(size.config, size.batch, size.length),
@@ -34,7 +34,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def against_peer(size: sizes.Size) -> list[Figure]:
+def against_peer(size: subjects.Size) -> list[Figure]:
     config = size.config
     shape = {"batch": size.batch, "length": size.length}
     found = peers.compare(config.width, config.states[0], layers=config.depth, rounds=PEER_ROUNDS, **shape)

@@ -12,18 +12,18 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.experiments import peers, sizes, speed
-from ssmprune.experiments.measure import Samples, interleaved
+from ssmprune.bench import peers, speed, subjects
+from ssmprune.bench.timing import Samples, interleaved
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
 CHUNKS = (1, 7, 64, 28, 100)
 
 
 def measure() -> list[Figure]:
-    config = sizes.found()["smnist-s5"].config
+    config = subjects.found()["smnist-s5"].config
     models = {"": config, "S4D, ": replace(config, family="s4d", states=(16 * config.width,) * config.depth)}
     calls = {
-        f"{name}{ratio:.0%} pruned": speed.streaming(sp.prune(sizes.untrained(size), ratio))
+        f"{name}{ratio:.0%} pruned": speed.streaming(sp.prune(subjects.untrained(size), ratio))
         for name, size in models.items()
         for ratio in RATIOS
     }
@@ -39,7 +39,7 @@ def per_second(time: Samples) -> Samples:
     return Samples((peers.STREAMED,) * len(time.values)) / time
 
 
-def against_peer(config: sizes.Config) -> list[Figure]:
+def against_peer(config: subjects.Config) -> list[Figure]:
     found = peers.compare(config.width, config.states[0], layers=config.depth, batch=1, length=2, rounds=ROUNDS)
     if found is None:
         return [Figure("s5-pytorch's step / ours (pip install s5-pytorch)", None)]
@@ -50,8 +50,8 @@ def against_peer(config: sizes.Config) -> list[Figure]:
 
 @torch.no_grad()
 def equality() -> list[Figure]:
-    config = replace(sizes.found()["smnist-s5"].config, states=(64,) * 6, pooling="none")
-    model, x = sizes.untrained(config), sizes.inputs(config, 2, sum(CHUNKS))
+    config = replace(subjects.found()["smnist-s5"].config, states=(64,) * 6, pooling="none")
+    model, x = subjects.untrained(config), subjects.inputs(config, 2, sum(CHUNKS))
     expected = model(x)
     state, chunks = None, []
     for chunk in x.split(CHUNKS, dim=1):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ssmprune.experiments.measure import Samples
+from ssmprune.bench.timing import Samples
 
 NOT_MEASURED = "not measured here"
 

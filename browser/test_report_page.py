@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 
 import ssmprune as sp
 from chromium import Page, chromium
-from ssmprune.experiments import report
+from ssmprune.results.page import write
 from tiny_results import METHODS, tiny_results
 
 CHARTS = ["#trade-off", "#states", "#poles"]
@@ -27,7 +27,7 @@ def downloads(tmp_path_factory):
 @pytest.fixture(scope="module")
 def opened(results, downloads, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    report.write(results, path)
+    write(results, path)
     with chromium(downloads) as driver:
         yield Page(driver, path)
 

@@ -8,7 +8,7 @@ import onnxruntime
 import torch
 
 import ssmprune as sp
-from ssmprune.export import blank_state, export
+from ssmprune.deploy.graphs import blank_state, export
 from ssmprune.models.classifier import Classifier, Config
 
 torch.manual_seed(0)

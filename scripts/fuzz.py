@@ -34,25 +34,25 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 
 import ssmprune as sp
+from ssmprune.adapters._files import load_tree, save_tree
 from ssmprune.cli.importing import imported
 from ssmprune.errors import InputError
-from ssmprune.experiments import cards
-from ssmprune.experiments.results import Cell, Results
-from ssmprune.experiments.saved_run import Position, load_state, save_state
-from ssmprune.experiments.unlabelled import unlabelled
+from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.plan import Plan, make_plan
 from ssmprune.sequence import refit_in_sequence
-from ssmprune.tasks.cache import cached
-from ssmprune.tasks.fetch import unpack
-from ssmprune.tasks.idx import read_idx
+from ssmprune.sweeps.store import Cell, Results
+from ssmprune.tasks._disk_cache import cached
+from ssmprune.tasks._fetch import unpack
+from ssmprune.tasks._idx import read_idx
+from ssmprune.tasks._records import read_records
+from ssmprune.tasks._sample import to_idx
+from ssmprune.tasks._wav import read_wav
 from ssmprune.tasks.listops import read_expressions
-from ssmprune.tasks.records import read_records
 from ssmprune.tasks.retrieval import read_pairs
-from ssmprune.tasks.sample import to_idx
-from ssmprune.tasks.wav import read_wav
-from ssmprune.tree_files import load_tree, save_tree
+from ssmprune.training.calibration_inputs import unlabelled
+from ssmprune.training.state import Position, load_state, save_state
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SECONDS, MEMORY = 5, 2**30

@@ -28,15 +28,15 @@ from safetensors.torch import load_file
 
 import ssmprune as sp
 from ssmprune.cli import app, failures
-from ssmprune.experiments.recipes import Recipe
-from ssmprune.experiments.results import Key, Results
-from ssmprune.experiments.train import train
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.plan import Plan, make_plan
+from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get, listops, pathfinder
-from ssmprune.tasks.sample import to_idx
+from ssmprune.tasks._sample import to_idx
+from ssmprune.training.recipes import Recipe
+from ssmprune.training.train import train
 
 RECIPE = Recipe(
     family="s5", depth=1, width=4, states=4, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 import ssmprune as sp
+from ssmprune.bench.subjects import inputs
 from ssmprune.criteria import found
-from ssmprune.experiments.evaluate import evaluate
-from ssmprune.experiments.sizes import inputs
 from ssmprune.files import write_atomically
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.plan import Plan, make_plan
-from ssmprune.tasks.sample import load_sample
+from ssmprune.tasks._sample import load_sample
+from ssmprune.training.evaluate import evaluate
 
 ROOT = Path(__file__).parents[1]
 PINS = ROOT / "tests" / "pins.json"

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ssmprune import tasks
-from ssmprune.experiments import cards, recipes
-from ssmprune.experiments.evaluate import evaluate
 from ssmprune.files import write_atomically
-from ssmprune.models import checkpoint
+from ssmprune.models import cards, checkpoint
+from ssmprune.training import recipes
+from ssmprune.training.evaluate import evaluate
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 MARK = "<!-- the table: scripts/ship.py writes what follows -->\n"

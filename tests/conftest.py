@@ -2,9 +2,13 @@
 
 import ipaddress
 import socket
+import sys
+from collections import namedtuple
 
 import pytest
 import torch
+
+from ssmprune.cli import main
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +66,19 @@ def no_network(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     yield
     assert not tried, f"tests must not need the network; tried {tried}"
+
+
+Result = namedtuple("Result", "returncode stdout stderr")
+
+
+@pytest.fixture
+def ssmprune(capsys, monkeypatch):
+    """Run the command line as a user does, but in this process: importing torch anew takes seconds."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["ssmprune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        return Result(leave.value.code or 0, *capsys.readouterr())
+
+    return run

@@ -160,7 +160,8 @@ def test_importing_opens_no_socket():
 import socket
 def refuse(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.socket.bind = socket.getaddrinfo = socket.create_connection = refuse
-import ssmprune, ssmprune.cli, ssmprune.models.checkpoint, ssmprune.tasks, ssmprune.experiments.train, ssmprune.export
+import ssmprune, ssmprune.cli, ssmprune.models.checkpoint, ssmprune.tasks, ssmprune.training.train
+import ssmprune.deploy.graphs
 print(len(ssmprune.tasks.found()))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -93,3 +93,16 @@ def write_lra_pathfinder(folder: Path, size: int = 32, listings: int = 2, count:
         lines = (f"imgs/{number} sample_{i}.png {i} {i % 2} 1.0 14 4 2 0.5 1 1\n" for i in range(count))
         (folder / "metadata" / f"{number}.npy").write_text("".join(lines))
     return images.reshape(-1, size, size)
+
+
+KNOWN = {
+    "[MED 0 [MIN [MED [MED 8 9 ] 8 ] 6 ] [MIN 1 8 6 4 5 4 3 ] 4 2 8 4 6 3 3 ]": 3,
+    "[MAX 4 [MIN 4 4 6 9 0 0 ] 5 [MED 4 3 [MAX 7 7 3 6 ] ] 2 1 0 7 2 2 ]": 7,
+    "[SM 7 9 [MAX 1 6 ] 4 1 5 8 [MED 7 6 [MAX 3 1 4 5 8 6 ] 7 2 ] 4 6 ]": 7,
+}
+
+
+def write_tsv(folder, lines):
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "val", "test"):
+        (folder / f"basic_{part}.tsv").write_text("\n".join(["Source\tTarget", *lines]) + "\n")

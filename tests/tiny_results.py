@@ -3,10 +3,10 @@
 import torch
 
 import ssmprune as sp
-from ssmprune.experiments import results as sweeps
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.sweeps import store as sweeps
 
 RATIOS = [0.25, 0.5, 0.75]
 METHODS = ["last", "global-hinf", "random", "surgeon", "unstructured-random"]

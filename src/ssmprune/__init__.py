@@ -14,31 +14,21 @@ small = sp.shrink(model, plan)                 # smaller and faster
 sp.save(small, "small.safetensors")
 """
 
+from .adapters._files import load_tree, save_tree
 from .allocation import layer_adaptive, layer_share, pooled, uniform
+from .apply import convert, mask, read, shrink
 from .calibration import Moments, collect, energies, white_noise
 from .certificates import Certificate, certify
 from .checkpoint import load, save
 from .discretization import bilinear, zoh
 from .errors import InputError
-from .methods import (
-    AIRE,
-    GLOBAL_HINF,
-    GLOBAL_MAGNITUDE,
-    LAMP,
-    LAST,
-    RANDOM,
-    UNIFORM_HINF,
-    UNIFORM_MAGNITUDE,
-    Method,
-)
+from .methods import AIRE, GLOBAL_HINF, GLOBAL_MAGNITUDE, LAMP, LAST, RANDOM, UNIFORM_HINF, UNIFORM_MAGNITUDE, Method
 from .plan import Plan, make_plan, plan_from_scores
 from .pruning import Pruning, prune
 from .sequence import refit_in_sequence
 from .surgeon import refit, surgeon_plan
-from .surgery import convert, mask, read, shrink
 from .system import DiagonalSystem
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
-from .tree_files import load_tree, save_tree
 
 __version__ = "0.1.0"
 __all__ = [

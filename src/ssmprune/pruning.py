@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from .adapters import Adapter
 from .allocation import Scores, pooled
+from .apply import read, shrink
 from .calibration import Moments, collect
 from .errors import InputError
 from .limits import Limits
@@ -15,7 +16,6 @@ from .methods import LAST, Method
 from .plan import Plan, make_plan, plan_from_scores
 from .sequence import refit_in_sequence
 from .surgeon import elimination_scores, refit
-from .surgery import read, shrink
 
 Model = TypeVar("Model")
 

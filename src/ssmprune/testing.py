@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .adapters import Adapter
+from .apply import mask, read, shrink
 from .arrays import Mask, Real
 from .errors import InputError
 from .plan import Plan, make_plan
-from .surgery import mask, read, shrink
 from .system import DiagonalSystem
 
 Run = Callable[[Any, str, Real], Real]

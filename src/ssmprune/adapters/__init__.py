@@ -6,16 +6,15 @@ A file here exports `ADAPTER`; so does a module that another package names in th
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
+from .._registry import members
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from ..system import DiagonalSystem
-from .refused import why_refused
+from ._refusals import why_refused
 
 
 class Adapter(Protocol):
@@ -47,8 +46,7 @@ def found() -> dict[str, Adapter]:
     >>> {"s4d", "s5", "flax_s5"} <= found().keys()
     True
     """
-    modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
-    adapters = (module.ADAPTER for module in modules if hasattr(module, "ADAPTER"))
+    adapters = (module.ADAPTER for module in members(__name__, __path__))
     return {adapter.name: adapter for adapter in (*adapters, *_plugged_in())}
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from . import whole_models
-from .foreign import Grid, from_parts
-from .stored import Stored
-from .trees import Node
+from . import _classifiers
+from ._arrays import Node
+from ._foreign import Grid, from_parts
+from ._parameters import Stored
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -46,18 +46,18 @@ class AnnotatedS4D(Grid):
         pixels as they come: the shift by one step, which lets training predict the next pixel, is left to the caller.
         """
         params = tree.get("params", tree)
-        arrays = whole_models.Arrays(params)
+        arrays = _classifiers.Arrays(params)
         weights = arrays.dense("encoder", "encoder")
         if not classification:
             weights["encoder.weight"] = weights["encoder.weight"] / np.float32(255)
-        stored = whole_models.numbered(self, params, "layers_{}.seq", arrays)
+        stored = _classifiers.numbered(self, params, "layers_{}.seq", arrays)
         for i in range(len(stored)):
             weights |= arrays.norm(f"layers.{i}.norm", f"layers_{i}.norm")
             weights |= arrays.dense(f"layers.{i}.value", f"layers_{i}.out")
             weights |= arrays.dense(f"layers.{i}.gate", f"layers_{i}.out2")
         weights |= arrays.dense("decoder", "decoder")
         arrays.finish()
-        return whole_models.build(
+        return _classifiers.build(
             stored,
             weights,
             activation="full_glu",

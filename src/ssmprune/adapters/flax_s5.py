@@ -10,10 +10,10 @@ import numpy as np
 
 from ..arrays import Complex
 from ..errors import InputError
-from . import whole_models
-from .foreign import Mimo, directions, from_parts
-from .stored import Stored
-from .trees import Node
+from . import _classifiers
+from ._arrays import Node
+from ._foreign import Mimo, directions, from_parts
+from ._parameters import Stored
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -64,9 +64,9 @@ class FlaxS5(Mimo):
     ) -> Classifier:
         """Return our classifier with the outputs of a `BatchClassificationModel` or `BatchRetrievalModel`."""
         params = tree.get("params", tree)
-        arrays, statistics = whole_models.Arrays(params), whole_models.Arrays(tree.get("batch_stats", {}))
+        arrays, statistics = _classifiers.Arrays(params), _classifiers.Arrays(tree.get("batch_stats", {}))
         retrieval, batch_norm = "decoder.layer1.kernel" in arrays, "encoder.layers_0.norm.mean" in statistics
-        stored = whole_models.numbered(self, params, "encoder.layers_{}.seq", arrays)
+        stored = _classifiers.numbered(self, params, "encoder.layers_{}.seq", arrays)
         weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
         for i in range(len(stored)):
             ours, theirs = f"layers.{i}", f"encoder.layers_{i}"
@@ -80,7 +80,7 @@ class FlaxS5(Mimo):
         weights |= arrays.dense("decoder", "decoder.layer2" if retrieval else "decoder")
         arrays.finish()
         statistics.finish()
-        return whole_models.build(
+        return _classifiers.build(
             stored,
             weights,
             activation=activation,
@@ -96,7 +96,7 @@ class FlaxS5(Mimo):
         )
 
 
-def _outputs(arrays: whole_models.Arrays, ours: str, theirs: str, activation: str) -> whole_models.Weights:
+def _outputs(arrays: _classifiers.Arrays, ours: str, theirs: str, activation: str) -> _classifiers.Weights:
     """Return the dense layers behind a state space layer; which there are must agree with the activation."""
     there = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
     if there != OUTPUTS.get(activation):

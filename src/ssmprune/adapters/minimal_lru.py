@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import joined
-from .foreign import Mimo
-from .stored import Stored
-from .trees import Node
+from ._arrays import Node
+from ._foreign import Mimo
+from ._parameters import Stored
 
 
 class MinimalLRU(Mimo):

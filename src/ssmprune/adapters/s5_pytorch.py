@@ -9,9 +9,9 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
-from .foreign import Mimo, directions, from_parts
-from .stored import Stored
-from .trees import Node
+from ._arrays import Node
+from ._foreign import Mimo, directions, from_parts
+from ._parameters import Stored
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..arrays import Mask, Real
 from ..errors import InputError
-from .foreign import Grid, from_parts
-from .stored import Stored
-from .trees import Node
+from ._arrays import Node
+from ._foreign import Grid, from_parts
+from ._parameters import Stored
 
 TRANSFORMS: dict[str, Callable[[Real], Real]] = {
     "none": lambda x: x,

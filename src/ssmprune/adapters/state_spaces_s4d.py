@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from . import whole_models
-from .foreign import Grid, from_parts
-from .stored import Stored
-from .trees import Node
+from . import _classifiers
+from ._arrays import Node
+from ._foreign import Grid, from_parts
+from ._parameters import Stored
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -40,10 +40,10 @@ class StateSpacesS4D(Grid):
 
     def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> Classifier:
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
-        state = whole_models.below(tree, "s4_layers.0.kernel.C")
-        arrays = whole_models.Arrays(state)
-        stored = whole_models.numbered(self, state, "s4_layers.{}.kernel", arrays)
-        weights: whole_models.Weights = {}
+        state = _classifiers.below(tree, "s4_layers.0.kernel.C")
+        arrays = _classifiers.Arrays(state)
+        stored = _classifiers.numbered(self, state, "s4_layers.{}.kernel", arrays)
+        weights: _classifiers.Weights = {}
         for name in ("weight", "bias"):
             weights |= {f"{end}.{name}": arrays.take(f"{end}.{name}") for end in ("encoder", "decoder")}
             for i in range(len(stored)):
@@ -55,7 +55,7 @@ class StateSpacesS4D(Grid):
         for i in range(len(stored)):
             arrays.take(f"s4_layers.{i}.D")  # read with the kernel
         arrays.finish()
-        return whole_models.build(
+        return _classifiers.build(
             stored,
             weights,
             activation="full_glu",

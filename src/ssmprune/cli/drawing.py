@@ -27,8 +27,8 @@ def figure(
 ) -> None:
     """Draw a figure from the results of a sweep, as .png, .pdf or .svg."""
     need_torch()
-    from ..experiments import figures
-    from ..experiments.results import Results
+    from ..results import figures
+    from ..sweeps.store import Results
 
     found = Results.read(results)
     figures.save_figure(figures.draw(kind, found, figures.choose(found, checkpoint, method, ratio)), out)
@@ -39,10 +39,10 @@ def figure(
 def report(results: ResultsFolder, out: Out = Path("report.html"), as_json: Json = False) -> None:
     """Write the results of a sweep as one page to explore offline: ratio slider, methods, poles, plans to download."""
     need_torch()
-    from ..experiments import report
-    from ..experiments.results import Results
+    from ..results import page
+    from ..sweeps.store import Results
 
-    written = report.write(Results.read(results), out)
+    written = page.write(Results.read(results), out)
     row = {
         "page": str(out),
         "size": f"{written['bytes'] / 1e6:.1f} MB",

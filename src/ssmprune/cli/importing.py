@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import adapters
+from ..adapters._files import load_tree
 from ..checkpoint import save
 from ..errors import InputError
-from ..tree_files import load_tree
 from .common import Json, Out, app, show, table
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ def bench(
     need_torch()
     import torch
 
-    from ..experiments import sizes, speed
+    from ..bench import speed, subjects
 
     torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
     if threads:
         torch.set_num_threads(threads)
-    data = speed.bench(sizes.subject(model, batch, length), ratio, method_named(method), rounds)
+    data = speed.bench(subjects.subject(model, batch, length), ratio, method_named(method), rounds)
     title = (
         f"{model} ({data['weights']} weights), {method} at {ratio:.0%}, batch {data['batch']}, length "
         f"{data['length']}, threads {data['threads']}; medians of {rounds} rounds ± half the distance of the quartiles"
@@ -56,7 +56,7 @@ def demo(
     need_torch()
     import torch
 
-    from ..experiments import demo, figures
+    from ..results import demo, figures
 
     figures.need_matplotlib()
     torch.set_flush_denormal(True)

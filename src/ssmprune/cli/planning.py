@@ -166,8 +166,8 @@ def _row(layer: str, one: Certificate) -> dict[str, str]:
 
 
 def _inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
-    from ..experiments import cards
-    from ..experiments.unlabelled import unlabelled
+    from ..models import cards
+    from ..training.calibration_inputs import unlabelled
 
     return list(unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
 
@@ -184,9 +184,9 @@ def _accuracy(
     checkpoint: Path, task: str | None, calibrate: str | None, examples: int, root: Path | None
 ) -> Callable[[Any], float]:
     """Return what counts right answers on validation data, of --validate, else the card's or --calibrate's task."""
-    from ..experiments import cards
-    from ..experiments.evaluate import evaluate
-    from ..tasks.task import fewer
+    from ..models import cards
+    from ..tasks._task import fewer
+    from ..training.evaluate import evaluate
 
     name = task or cards.read_card(checkpoint).get("task") or (calibrate if calibrate in tasks.found() else None)
     if name is None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import surgery
+from .. import apply
 from ..allocation import energy_normalised
 from ..arrays import Real
 from ..checkpoint import load, save
-from ..experiments import cards
+from ..models import cards
 from ..plan import Plan, make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table
@@ -21,7 +21,7 @@ from .planning import planned, show_plan, takes_options_of
 @app.command()
 def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = False) -> None:
     """Show the layers of a model: states, poles, and how its scores spread."""
-    systems = surgery.read(load(checkpoint), unstable="keep" if unstable else "refuse")
+    systems = apply.read(load(checkpoint), unstable="keep" if unstable else "refuse")
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
     rows = [
@@ -50,7 +50,7 @@ def plan(**options: Any) -> None:
 def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Silence the states a plan prunes; the model keeps its size."""
     made = Plan.load(plan_file)
-    save(surgery.mask(load(checkpoint), made), out)
+    save(apply.mask(load(checkpoint), made), out)
     cards.pass_on(checkpoint, out)
     show_plan(made, out, as_json)
 
@@ -59,7 +59,7 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
 def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Remove the states a plan prunes; the model gets smaller and faster."""
     made = Plan.load(plan_file)
-    save(surgery.shrink(load(checkpoint), made), out)
+    save(apply.shrink(load(checkpoint), made), out)
     cards.pass_on(checkpoint, out)
     show_plan(made, out, as_json)
 
@@ -69,7 +69,7 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
 def prune(**options: Any) -> None:
     """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
     made = planned(**options)
-    save(surgery.shrink(made.model, made.plan), made.out)
+    save(apply.shrink(made.model, made.plan), made.out)
     cards.pass_on(options["checkpoint"], made.out)
     show_plan(made.plan, made.out, made.as_json, made.certificates)
 

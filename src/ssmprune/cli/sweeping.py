@@ -19,7 +19,7 @@ from .common import Data, Json, app, show, table
 from .training import Threads, prepare
 
 if TYPE_CHECKING:
-    from ..experiments.results import Results
+    from ..sweeps.store import Results
 
 Folder = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
@@ -59,9 +59,9 @@ def sweep(
 ) -> None:
     """Prune models in every way at every ratio and evaluate them; the same command goes on after an interruption."""
     prepare(threads)
-    from ..experiments import approaches, engines
-    from ..experiments.sweep import ALL, Sweep, entries
-    from ..experiments.sweep import sweep as run
+    from ..sweeps import approaches, engines
+    from ..sweeps.sweep import ALL, Sweep, entries
+    from ..sweeps.sweep import sweep as run
 
     plan = Sweep(
         methods=methods.split(",") if methods else approaches.default(),
@@ -89,15 +89,15 @@ def table_(
 ) -> None:
     """Print a table of the paper from the results of a sweep, the paper's own figures beside ours."""
     need_torch()
-    from ..experiments import rendering, tables
-    from ..experiments.results import Results
+    from ..results import table_formats, tables
+    from ..sweeps.store import Results
 
-    if form not in rendering.FORMATS:
-        raise InputError(f"There is no format {form!r}; there are {', '.join(rendering.FORMATS)}.")
+    if form not in table_formats.FORMATS:
+        raise InputError(f"There is no format {form!r}; there are {', '.join(table_formats.FORMATS)}.")
     made = tables.make(Results.read(results), kind)
     if not made.rows:
         raise InputError(f"{results} has nothing for the table {kind!r}; see `ssmprune sweep --help` for what to add.")
-    print(rendering.FORMATS[form](made))
+    print(table_formats.FORMATS[form](made))
 
 
 @app.command()
@@ -124,9 +124,9 @@ def reproduce(
 ) -> None:
     """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report."""
     prepare(threads)
-    from ..experiments import engines
-    from ..experiments import reproduce as paper
-    from ..experiments.sweep import ALL
+    from ..results import reproduce as paper
+    from ..sweeps import engines
+    from ..sweeps.sweep import ALL
 
     scale = paper.Scale(parsed_ratios(ratios), _seeds(seeds), examples, final_examples or ALL)
     found = paper.trained(checkpoints)
@@ -179,7 +179,7 @@ def _number(text: str, kind: Any, option: str) -> Any:
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from ..experiments import tables
+    from ..results import tables
 
     made = tables.make(results, "curves")
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]

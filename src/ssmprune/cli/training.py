@@ -59,10 +59,11 @@ def train(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
-    from ..experiments import cards, processes, recipes
-    from ..experiments.evaluate import check_fits
-    from ..experiments.schedule import Schedule
-    from ..experiments.train import train, tunable
+    from ..models import cards
+    from ..training import distributed, recipes
+    from ..training.evaluate import check_fits
+    from ..training.gradual_pruning import Schedule
+    from ..training.train import train, tunable
 
     before, pruning = load(start) if start else None, None
     family = model or (before.config.family if before else "s5")
@@ -71,15 +72,15 @@ def train(
         raise InputError("The tune recipe goes on with a trained model: name it with --from, or take --recipe cpu.")
     if prune_to is not None:
         pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
-    if processes.asked_for(devices, nodes):
+    if distributed.asked_for(devices, nodes):
         # Looked at before there are many: data are fetched or drawn once, and what is wrong with them is said once.
         examples = chosen.replace(**how.task).load("train", data)
         if before is not None:
             check_fits(tunable(before, how), examples)
-        processes.check_shares(how.batch, devices * nodes)
-        processes.relaunch(devices, nodes)
+        distributed.check_shares(how.batch, devices * nodes)
+        distributed.relaunch(devices, nodes)
     result = train(chosen, how, out, root=data, seed=seed, start=before, pruning=pruning)
-    if not processes.speaks_for_all():
+    if not distributed.speaks_for_all():
         return
     if result.finished:
         command = shlex.join(["ssmprune", *sys.argv[1:]])
@@ -114,11 +115,11 @@ def evaluate(
     batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
-    from ..experiments import cards
-    from ..experiments.cells import at_rate
-    from ..experiments.evaluate import evaluate
-    from ..experiments.statistics import measure_statistics
-    from ..experiments.unlabelled import part_of
+    from ..models import cards
+    from ..sweeps.cells import at_rate
+    from ..training.calibration_inputs import part_of
+    from ..training.evaluate import evaluate
+    from ..training.norm_statistics import measure_statistics
 
     model, asked = load(checkpoint), _parsed(settings)
     if "every" in asked:
@@ -158,7 +159,7 @@ def _parsed(settings: list[str]) -> dict[str, Any]:
 def list_recipes(as_json: bool) -> None:
     """Show every recipe; of one that is not the paper's, what it changes."""
     need_torch()
-    from ..experiments import recipes
+    from ..training import recipes
 
     every = {key: recipes.differences(*key) for key in recipes.found()}
     data = [

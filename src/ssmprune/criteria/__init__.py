@@ -7,13 +7,12 @@ Logarithms, because the scores of one model can span more than a float holds.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable
 
 import numpy as np
 
+from .._registry import members
 from ..arrays import Complex, Real
 from ..system import DiagonalSystem
 
@@ -26,10 +25,9 @@ def found() -> dict[str, Criterion]:
     >>> sorted(found())
     ['h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
     """
-    modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
     return {
         name: member
-        for module in modules
+        for module in members(__name__, __path__)
         for name, member in vars(module).items()
         if inspect.isfunction(member) and member.__module__ == module.__name__ and not name.startswith("_")
     }

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .config import Config
-from .initial import dense
+from .initialisation import dense
 from .s4d import S4DLayer
 from .s5 import S5Layer
 

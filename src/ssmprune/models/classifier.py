@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InputError
+from ._blocking import groups, keep_freed_memory, steps_at_once
 from .block import Block
-from .cache import groups, keep_freed_memory, steps_at_once
 from .config import Config as Config
-from .initial import dense, embedding
+from .initialisation import dense, embedding
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..errors import InputError
-from .cache import steps_at_once
+from ._blocking import steps_at_once
+from ._memo import Remembered
 from .config import check_choices
 from .hippo import hippo_n
-from .poles import continuous_poles, discretize
-from .remembered import Remembered
+from .parametrisation import continuous_poles, discretize
+from .s4d_kernel import kernel
 from .scan import scan
-from .vandermonde import kernel
 
 ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
 

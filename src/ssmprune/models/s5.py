@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ._memo import Remembered
 from .config import check_choices
 from .hippo import hippo_n
-from .initial import truncated_normal
-from .mimo import respond
-from .poles import continuous_poles, discretize
-from .remembered import Remembered
+from .initialisation import truncated_normal
+from .parametrisation import continuous_poles, discretize
+from .s5_kernel import respond
 
 Matrices: TypeAlias = tuple[Tensor, Tensor, Tensor]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
+from .._registry import members
 from ..errors import InputError
-from .task import Batch, Split, Task
+from ._task import Batch, Split, Task
 
 __all__ = ["Batch", "Split", "Task", "found", "get"]
 
@@ -19,8 +18,7 @@ def found() -> dict[str, Task]:
     >>> "smnist" in found()
     True
     """
-    modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
-    tasks = [module.TASK for module in modules if hasattr(module, "TASK")]
+    tasks = [module.TASK for module in members(__name__, __path__)]
     return {task.name: task for task in tasks}
 
 

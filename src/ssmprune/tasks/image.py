@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .cifar import read_cifar
-from .task import Inputs, Lengths, Split, Task, part_of
+from ._cifar import read_cifar
+from ._task import Inputs, Lengths, Split, Task, part_of
 
 LUMA = np.array([[0.299], [0.587], [0.114]])  # how bright red, green and blue look (ITU-R BT.601)
 MEAN, STD = 0.4809, 0.2392  # of the grey training pixels in [0, 1]

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .cache import Arrays, cached
-from .documents import Documents
-from .expressions import TOKENS, draw
-from .places import cache_folder, find
-from .progress import watched
-from .task import Inputs, Lengths, Split, Task
-from .tsv import read_rows
+from ._disk_cache import Arrays, cached
+from ._listops_trees import TOKENS, draw
+from ._locations import cache_folder, find
+from ._padding import Documents
+from ._progress import watched
+from ._task import Inputs, Lengths, Split, Task
+from ._tsv import read_rows
 
 FOLDERS = ("listops", "listops-1000", ".")
 LRA_LENGTHS = (500, 2000)

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .contours import Look, draw
-from .lra_pictures import metadata, read_pictures
-from .places import cache_folder, find
-from .progress import watched
-from .records import kept_records
-from .task import Inputs, Lengths, Split, Task
+from ._contours import Look, draw
+from ._locations import cache_folder, find
+from ._lra_pictures import metadata, read_pictures
+from ._progress import watched
+from ._records import kept_records
+from ._task import Inputs, Lengths, Split, Task
 
 DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before
 SHARD = 1000  # pictures in a file of the cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .contours import Look
+from ._contours import Look
 from .pathfinder import Pathfinder
 
 

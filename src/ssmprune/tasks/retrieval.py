@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .documents import Documents
-from .places import find
-from .task import Inputs, Lengths, Split, Task
-from .tsv import read_rows
+from ._locations import find
+from ._padding import Documents
+from ._task import Inputs, Lengths, Split, Task
+from ._tsv import read_rows
 
 FOLDERS = ("aan", "tsv_data", "film_pairs", ".")
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .cifar import read_cifar
-from .task import Split, Task, features, part_of
+from ._cifar import read_cifar
+from ._task import Split, Task, features, part_of
 
 MEAN = np.array([0.4914, 0.4822, 0.4465])  # of the training pixels, red, green, blue in [0, 1]
 STD = np.array([0.2470, 0.2435, 0.2616])

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .fetch import Source, fetch
-from .idx import read_idx
-from .places import find
-from .task import Split, Task, features, part_of
+from ._fetch import Source, fetch
+from ._idx import read_idx
+from ._locations import find
+from ._task import Split, Task, features, part_of
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SOURCES = {

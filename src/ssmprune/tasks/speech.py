@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .fetch import Source, unpacked
-from .progress import watched
-from .task import Split, Task, features
-from .wav import read_wav
+from ._fetch import Source, unpacked
+from ._progress import watched
+from ._task import Split, Task, features
+from ._wav import read_wav
 
 SOURCE = Source(
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",

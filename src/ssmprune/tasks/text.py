@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .documents import Documents
-from .fetch import Source, unpacked
-from .progress import watched
-from .task import Inputs, Lengths, Split, Task, part_of
+from ._fetch import Source, unpacked
+from ._padding import Documents
+from ._progress import watched
+from ._task import Inputs, Lengths, Split, Task, part_of
 
 SOURCE = Source(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",

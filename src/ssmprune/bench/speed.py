@@ -1,0 +1,170 @@
+"""How fast and how small: a full, a masked and a shrunk model side by side, the ideal ratio beside the measured one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from ..apply import mask, read, shrink
+from ..methods import LAST, Method
+from ..models.classifier import Classifier
+from ..models.config import Config
+from ..plan import make_plan
+from .peers import STREAMED, compare
+from .subjects import Subject, inputs
+from .timing import interleaved, peak_memory
+from .work import multiply_adds, parameters, stored_bytes
+
+PEER_ROUNDS = 3  # at most, because the peers take their time
+
+Figures = dict[str, Any]
+
+
+def bench(subject: Subject, ratio: float, method: Method = LAST, rounds: int = 5) -> Figures:
+    """Measure the full, the masked and the shrunk model in turns; plain data.
+
+    An evaluation is a forward pass without gradients. A training pass is forward, cross-entropy and backward in
+    training mode, without an optimiser's step. A streaming step is one step of a single sequence, for unidirectional
+    models only. Peak memory is what the process grows by during a pass. Where s5-pytorch is installed, one of its
+    layers is compared with one of ours of the same size.
+    """
+    x = subject.inputs()
+    config, (batch, length) = subject.model.config, (x.shape[0], x.shape[1])
+    models = variants(subject.model, ratio, method)
+    passes = {
+        "evaluation": {name: evaluation(model, x) for name, model in models.items()},
+        "training": {name: training(model, x) for name, model in models.items()},
+    }
+    times = {kind: interleaved(calls, rounds) for kind, calls in passes.items()}
+    if not config.bidirectional:
+        streams = interleaved({name: streaming(model) for name, model in models.items()}, rounds)
+        times["streaming"] = {name: time.scaled(1 / STREAMED) for name, time in streams.items()}
+    work = {name: sum(multiply_adds(model.config, batch, length).values()) for name, model in models.items()}
+    return {
+        "model": subject.name,
+        "weights": subject.weights,
+        "config": config.to_dict(),
+        "ratio": ratio,
+        "method": method.name,
+        "batch": subject.batch,
+        "length": length,
+        "rounds": rounds,
+        "threads": torch.get_num_threads(),
+        "ideal_speed": work["full"] / work["shrunk"],
+        "variants": {
+            name: {
+                "states": sum(model.config.states),
+                "parameters": parameters(model),
+                "bytes": stored_bytes(model),
+                "multiply_adds_per_step": work[name] / (batch * length),
+                "seconds": {kind: time[name].to_dict() for kind, time in times.items()},
+                "speed": {kind: (time["full"] / time[name]).to_dict() for kind, time in times.items()},
+                "peak_bytes": {kind: peak_memory(calls[name]) for kind, calls in passes.items()},
+            }
+            for name, model in models.items()
+        },
+        "peer": _peer(config, batch, length, rounds) if config.family == "s5" else None,
+    }
+
+
+def _peer(config: Config, batch: int, length: int, rounds: int) -> Figures | None:
+    pairs = config.states[0] if config.conj_sym else -(-config.states[0] // 2)
+    return compare(
+        config.width,
+        pairs,
+        layers=1,
+        batch=batch,
+        length=length,
+        rounds=min(rounds, PEER_ROUNDS),
+        bidirectional=config.bidirectional,
+    )
+
+
+def variants(model: Classifier, ratio: float, method: Method = LAST) -> dict[str, Classifier]:
+    """The model, the same masked, and the same shrunk; all copies."""
+    plan = make_plan(read(model, unstable="keep"), ratio, method)
+    return {"full": copy.deepcopy(model), "masked": mask(model, plan), "shrunk": shrink(model, plan)}
+
+
+def evaluation(model: Classifier, x: Tensor) -> Callable[[], None]:
+    """A call that computes the logits without gradients."""
+
+    @torch.no_grad()
+    def run() -> None:
+        model.eval()(x)
+
+    return run
+
+
+def training(model: Classifier, x: Tensor) -> Callable[[], None]:
+    """A call that computes the gradients of all parameters from scratch."""
+
+    def run() -> None:
+        model.train().zero_grad()
+        logits = model(x).flatten(0, -2)
+        loss: Any = cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long))
+        loss.backward()
+
+    return run
+
+
+def streaming(model: Classifier) -> Callable[[], None]:
+    """A call that feeds one example to the model, step by step, for `STREAMED` steps."""
+    x = inputs(model.config, 1, STREAMED)
+
+    @torch.no_grad()
+    def run() -> None:
+        model.eval()
+        state = model.initial_state(len(x))
+        for now in x.unbind(1):
+            _, state = model.step(now, state)
+
+    return run
+
+
+def rows(data: Figures) -> list[dict[str, str]]:
+    """What `bench` measured as rows of a table: a figure, the three models, what shrinking gained."""
+    columns = {name: _shown(variant) for name, variant in data["variants"].items()}
+    columns["gained"] = _gained(data)
+    if peer := data["peer"]:
+        for kind in data["variants"]["full"]["seconds"]:
+            faster = _spread(peer[kind]["ours_is_faster"]["theirs"])
+            columns["full"][f"a layer's {kind} against {peer['name']}'s"] = f"{faster}x"
+    return [
+        {"": figure, **{name: column.get(figure, "") for name, column in columns.items()}} for figure in columns["full"]
+    ]
+
+
+def _shown(variant: Figures) -> dict[str, str]:
+    """The figures of one model, for people."""
+    shown = {
+        "states stored": f"{variant['states']:,}",
+        "parameters": f"{variant['parameters']:,}",
+        "bytes stored": f"{variant['bytes']:,}",
+        "multiply-adds per step": f"{variant['multiply_adds_per_step']:,.0f}",
+    }
+    shown |= {f"{kind}, ms": _spread(time, 1e3) for kind, time in variant["seconds"].items()}
+    peaks = {kind: peak for kind, peak in variant["peak_bytes"].items() if peak is not None}
+    return shown | {f"{kind}'s memory, MB": f"{peak / 1e6:,.1f}" for kind, peak in peaks.items()}
+
+
+def _gained(data: Figures) -> dict[str, str]:
+    """What the shrunk model has over the full one."""
+    speeds = data["variants"]["shrunk"]["speed"].items()
+    return {
+        "multiply-adds per step": f"ideal {data['ideal_speed']:.2f}x",
+        **{f"{kind}, ms": f"{_spread(speed)}x" for kind, speed in speeds},
+    }
+
+
+def _spread(figure: Figures, factor: float = 1.0) -> str:
+    """The median and half the distance between the quartiles."""
+    low, high = figure["quartiles"]
+    median, half = factor * figure["median"], factor * (high - low) / 2
+    digits = 2 if median < 10 else 1 if median < 100 else 0
+    return f"{median:,.{digits}f} ±{half:,.{digits}f}"

@@ -1,0 +1,117 @@
+"""A diagonal system with many inputs and outputs over whole sequences: two real products around a scan.
+
+Complex states are kept as interleaved real numbers [Re x_1, Im x_1, Re x_2, ...], so that B u and C x are real matrix
+products and the scan works on the same memory through `view_as_complex`. A few sequences at a time go through the
+products and the scan, so that each finds its data in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from ._blocking import groups
+from .scan import scan_
+
+FAST_MULTIPLE = 4  # matrix products with other numbers of states run at 70 % of the speed
+
+
+def respond(
+    u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Outputs y = C_0 x_0 + C_1 x_1 + D u (batch, length, H) and the last states of x_0 (batch, n), differentiable.
+
+    x_0 runs forwards, x_k = a x_{k-1} + B u_k, from `state` (batch, n) or zero; x_1, where C has a second direction,
+    runs backwards over the same B u. u is (batch, length, H), poles a (n,) complex, B (2n, H) and C (directions, H, 2n)
+    real and interleaved, D (H,).
+    """
+    n = len(poles)
+    if missing := -n % FAST_MULTIPLE:
+        poles, B, C = pad(poles, (0, missing)), pad(B, (0, 0, 0, 2 * missing)), pad(C, (0, 2 * missing))
+        state = None if state is None else pad(state, (0, missing))
+    if torch.is_grad_enabled():
+        y, last = _Respond.apply(u.contiguous(), poles, B, C, D, state)  # type: ignore[no-untyped-call]
+    else:
+        y, last, _ = _run(u.contiguous(), poles, B, C, D, state, keep=False)
+    return y, last[:, :n]
+
+
+def _run(
+    u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Outputs, last forward states, and the states (directions, batch, length, 2n), or scratch if not to be kept."""
+    batch, length, width = u.shape
+    y, last = torch.empty_like(u), poles.new_empty(batch, len(poles))
+    room = batch if keep else next(groups(*u.shape)).stop
+    states = u.new_empty(len(C), room, length, len(B))
+    for rows in groups(*u.shape):
+        x = states[:, rows] if keep else states[:, : rows.stop - rows.start]
+        torch.mm(u[rows].view(-1, width), B.mT, out=x[0].view(-1, len(B)))
+        if len(C) == 2:
+            x[1].copy_(x[0])
+        if state is not None:
+            _complex(x[0])[:, 0].addcmul_(poles, state[rows])
+        torch.mul(u[rows], D, out=y[rows])
+        for direction, x_d in enumerate(x):
+            scan_(_complex(x_d), poles, reverse=direction == 1)
+            y[rows].view(-1, width).addmm_(x_d.view(-1, len(B)), C[direction].mT)
+        last[rows] = _complex(x[0])[:, -1]
+    return y, last, states
+
+
+class _Respond(torch.autograd.Function):
+    """`respond` with gradients: the adjoint states h run against time, h_k = conj(a) h_{k+1} + dy_k C^H for x_0.
+
+    They are kept conjugated, which is free because B and C can be conjugated beforehand: no pass over the sequence
+    conjugates anything, and the scan has the same poles.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        y, last, states = _run(u, poles, B, C, D, state, keep=True)
+        ctx.save_for_backward(u, poles, B, C, D, state, states)
+        return y, last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, dlast: Tensor) -> tuple[Tensor | None, ...]:
+        u, poles, B, C, D, state, states = ctx.saved_tensors
+        dy = dy.contiguous()
+        conjugate = B.new_tensor([1.0, -1.0]).repeat(len(poles))
+        B_adjoint, C_adjoint = B * conjugate[:, None], C * conjugate
+        du, dB, dC = torch.empty_like(u), torch.zeros_like(B), torch.zeros_like(C)
+        dpoles, dD = torch.zeros_like(poles), torch.zeros_like(D)
+        first = poles.new_empty(dlast.shape)  # the adjoint of the first forward states
+        for rows in groups(*u.shape):
+            u_rows, dy_rows = u[rows].flatten(0, 1), dy[rows].flatten(0, 1)
+            h = u.new_empty(states[:, rows].shape)
+            for direction, (x_d, h_d) in enumerate(zip(states[:, rows], h, strict=True)):
+                dC[direction].addmm_(dy_rows.mT, x_d.flatten(0, 1))
+                torch.mm(dy_rows, C_adjoint[direction], out=h_d.view(-1, len(conjugate)))
+                if direction == 0:
+                    _complex(h_d)[:, -1] += dlast[rows].conj()
+                early, late = _complex(x_d), scan_(_complex(h_d), poles, reverse=direction == 0)
+                if direction == 1:
+                    early, late = late, early
+                dpoles += (early[:, :-1] * late[:, 1:]).sum((0, 1))
+            first[rows] = _complex(h[0])[:, 0]
+            h_rows = (h[0] if len(h) == 1 else h[0].add_(h[1])).flatten(0, 1)
+            dB.addmm_(h_rows.mT, u_rows)
+            torch.mul(dy[rows], D, out=du[rows])
+            du[rows].flatten(0, 1).addmm_(h_rows, B_adjoint)
+            dD += (u_rows * dy_rows).sum(0)
+        if state is None:
+            return du, dpoles.conj(), dB * conjugate[:, None], dC, dD, None
+        dpoles += (state * first).sum(0)
+        return du, dpoles.conj(), dB * conjugate[:, None], dC, dD, (poles * first).conj()
+
+
+def _complex(x: Tensor) -> Tensor:
+    """(..., 2n) interleaved real numbers as (..., n) complex ones on the same memory."""
+    return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

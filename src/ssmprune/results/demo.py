@@ -1,0 +1,87 @@
+"""The demo: a trained model pruned by the surgeon and the paper's methods, on images; model and images ship along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from .. import apply
+from ..bench.timing import interleaved
+from ..bench.work import parameters
+from ..calibration import collect
+from ..checkpoint import load
+from ..methods import GLOBAL_HINF, LAST, RANDOM, UNIFORM_HINF
+from ..models.classifier import Classifier
+from ..plan import make_plan
+from ..sequence import refit_in_sequence
+from ..surgeon import surgeon_plan
+from ..tasks._sample import load_sample
+from ..training.evaluate import evaluate
+from .figures import trade_off
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
+METHODS = {"LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
+SURGEON = "Surgeon"
+RATIOS = [k / 10 for k in range(1, 11)]
+EVALUATIONS = 1 + len(RATIOS) * (1 + len(METHODS))  # how often `tick` is called
+ROUNDS = 3  # of timing
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pruning ratio: states and parameters that the surgeon leaves, its speed-up, and each method's accuracy."""
+
+    ratio: float
+    states: int
+    parameters: int
+    speed: float
+    accuracy: dict[str, float]
+
+
+def demo(tick: Callable[[], object] = lambda: None) -> list[Row]:
+    """Prune by every method at 10 to 100 % and count right answers; `tick` is called after each evaluation."""
+    model, images = load(CHECKPOINT), load_sample("test")
+    unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
+    systems, moments = apply.read(model), collect(model, unlabelled)
+
+    def accuracy(candidate: Classifier) -> float:
+        seen = evaluate(candidate, images).accuracy
+        tick()
+        return seen
+
+    small = {0.0: model}
+    accuracies = {0.0: dict.fromkeys([SURGEON, *METHODS], accuracy(model))}
+    for ratio in RATIOS:
+        plan = refit_in_sequence(surgeon_plan(systems, ratio, moments), model, unlabelled)
+        small[ratio] = apply.shrink(model, plan)
+        accuracies[ratio] = {SURGEON: accuracy(small[ratio])}
+        for name, method in METHODS.items():
+            accuracies[ratio][name] = accuracy(apply.shrink(model, make_plan(systems, ratio, method)))
+    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x))
+    return [
+        Row(ratio, 2 * sum(candidate.config.states), parameters(candidate), speed[ratio], accuracies[ratio])
+        for ratio, candidate in small.items()
+    ]
+
+
+def picture(rows: list[Row]) -> Figure:
+    """Draw the accuracies of a demo."""
+    curves = {name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
+    title = "A trained sMNIST S5, pruned without retraining"
+    return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy[SURGEON], title)
+
+
+@torch.no_grad()
+def _speed(models: dict[float, Classifier], x: torch.Tensor) -> dict[float, float]:
+    """How many times faster than the first each model evaluates x, timed in turns."""
+    calls = {str(ratio): lambda model=model: model(x) for ratio, model in models.items()}
+    seconds = interleaved(calls, ROUNDS)
+    return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

@@ -1,0 +1,51 @@
+"""Figures: every file here with a function `draw(results, choice)` is a kind of figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..._registry import members
+from ...errors import InputError
+from ...sweeps.store import Results
+from ..curves import checkpoints
+from ._choice import Choice, choose
+from ._style import need_matplotlib, save_figure
+from .trade_off import trade_off
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Choice", "choose", "draw", "found", "need_matplotlib", "save_figure", "trade_off", "write_all"]
+ONCE = ("trade-off", "stability")  # the others show one checkpoint
+
+
+def found() -> dict[str, Callable[[Results, Choice], Figure]]:
+    """Every kind of figure by name.
+
+    >>> sorted(found())
+    ['memory', 'poles', 'scores', 'stability', 'states', 'trade-off']
+    """
+    modules = members(__name__, __path__)
+    return {module.__name__.split(".")[-1].replace("_", "-"): module.draw for module in modules}
+
+
+def draw(kind: str, results: Results, choice: Choice) -> Figure:
+    """Draw a figure of the kind called `kind`."""
+    if kind not in found():
+        raise InputError(f"There is no figure {kind!r}; there are {', '.join(sorted(found()))}.")
+    return found()[kind](results, choice)
+
+
+def write_all(results: Results, folder: Path, suffix: str = ".png") -> list[Path]:
+    """Draw every kind, those that show a checkpoint for each one, into a folder; return what was written."""
+    return list(_written(results, folder, suffix))
+
+
+def _written(results: Results, folder: Path, suffix: str) -> Iterator[Path]:
+    for kind, drawing in found().items():
+        for name in checkpoints(results)[: 1 if kind in ONCE else None]:
+            path = folder / f"{kind if kind in ONCE else f'{kind}-{name}'}{suffix}"
+            save_figure(drawing(results, choose(results, name)), path)
+            yield path

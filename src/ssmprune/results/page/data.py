@@ -1,0 +1,107 @@
+"""What the page knows: every curve, cell and pole of a sweep, and as many plans as fit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Real
+from ...errors import InputError
+from ...sweeps.store import Cell, Results
+from ..curves import Curve, checkpoints, curves, label, systems
+from ..figures._style import COLOURS, styles
+from .plan_files import Cut, Store
+
+Content = dict[str, Any]
+
+
+def gathered(results: Results, room: int) -> Content:
+    """Return what the page's script reads, in about `room` bytes.
+
+    All curves, poles and masks are in it. Plans follow, small ones first; for one that does not fit, most likely with
+    a re-fitted C, it has the command that makes it again.
+    """
+    names = checkpoints(results)
+    if not any(curves(results, name) for name in names):
+        raise InputError(f"{results.folder} has no pruned model yet; let the sweep go on.")
+    store = Store()
+    cuts: list[tuple[Cut, Content]] = []
+    models = [_model(results, name, store, cuts) for name in names]
+    room -= len(json.dumps(models))
+    for cut, point in sorted(cuts, key=lambda entry: sum(map(len, entry[0].pieces))):
+        if store.size + store.growth(cut.pieces) <= room:
+            point["plan"] = [store.add(piece) for piece in cut.pieces]
+    shown = {method for model in models for method in model["curves"]}
+    looks = styles(method for method in results.about["methods"] if method in shown)
+    return {
+        "about": {key: results.about.get(key) for key in ("date", "machine", "commands", "examples", "split")},
+        "methods": [{"name": name, "label": label(name), "colour": look["color"]} for name, look in looks.items()],
+        "colours": {"kept": COLOURS[0], "pruned": COLOURS[1]},
+        "models": models,
+        "pieces": store.encoded,
+    }
+
+
+def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Content]]) -> Content:
+    layers = systems(results, name)
+    entry = next(entry for entry in results.about["checkpoints"] if entry["name"] == name)
+    return {
+        "name": name,
+        "task": entry["task"],
+        "file": entry["file"],
+        "layers": [
+            {
+                "name": layer,
+                "states": system.states,
+                "mirrored": system.states_per_entry == 2,
+                "decay": _single(system.log_poles.real),  # logarithms: slow poles differ in their last digits alone
+                "angle": _single(np.angle(system.poles)),
+            }
+            for layer, system in layers.items()
+        ],
+        "curves": {
+            method: [_point(results, curve, place, list(layers), store, cuts) for place in range(len(curve.cells))]
+            for method, curve in curves(results, name).items()
+        },
+    }
+
+
+def _point(
+    results: Results, curve: Curve, place: int, layers: list[str], store: Store, cuts: list[tuple[Cut, Content]]
+) -> Content:
+    """One cell: the mean over its seeds, and the states and plan of the first."""
+    cell, *others = curve.cells[curve.ratios[place]]
+    path = results.plan_path(cell)
+    point: Content = {
+        "ratio": cell.ratio,
+        "accuracy": float(curve.accuracy[place]),
+        "deviation": float(curve.deviation[place]),
+        "seeds": 1 + len(others),
+        "states": [cell.states[layer] for layer in layers],
+        "parameters": cell.parameters,
+        "speed": cell.speed,
+    }
+    if path.is_file():
+        cut = Cut.read(path)
+        point |= {
+            "keep": [store.add(cut.pieces[cut.keep[layer]]) for layer in layers],
+            "file": path.name,
+            "command": _command(results, cell),
+        }
+        cuts.append((cut, point))
+    return point
+
+
+def _command(results: Results, cell: Cell) -> str:
+    """How to make the plan of a cell again; it then lies in results/plans."""
+    file = shlex.quote(results.entry(cell.checkpoint)["file"])
+    chosen = f"--methods {cell.method} --ratios {cell.ratio:.10g} --seeds {cell.seed}"
+    return f"ssmprune sweep {file} {chosen} --examples {cell.examples} --out results"
+
+
+def _single(values: Real) -> str:
+    return base64.b64encode(values.astype("<f4").tobytes()).decode()

@@ -1,0 +1,57 @@
+"""Inputs without labels, for calibration: from a task or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import tasks
+from ..errors import InputError
+from ..tasks._task import Split, fewer
+from .evaluate import tensors
+
+BATCH = 50
+
+
+def unlabelled(
+    source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
+) -> list[Tensor | tuple[Tensor, Tensor]]:
+    """Return batches, x or (x, lengths), of a task's training inputs, or of a .npy file without padding.
+
+    parameters: those of the task that differ from its own.
+    A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
+    """
+    if source in tasks.found():
+        return part_of(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
+    return list(torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH))
+
+
+def part_of(split: Split, sequences: int) -> list[Tensor | tuple[Tensor, Tensor]]:
+    """Return batches of a fixed random part of a split: many splits come sorted by their labels."""
+    part = fewer(split, sequences)
+    chosen = (part.batch(np.arange(start, min(start + BATCH, len(part)))) for start in range(0, len(part), BATCH))
+    parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
+    return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
+
+
+def _from_file(source: str) -> NDArray[Any]:
+    if not Path(source).is_file():
+        raise InputError(f"{source!r} is neither a task ({', '.join(sorted(tasks.found()))}) nor a file of inputs.")
+    try:
+        x = np.load(source, mmap_mode="r", allow_pickle=False)  # mapped: a false claim of size is noticed
+    except Exception as error:  # numpy meets a broken header with whatever its parser happens to raise
+        raise InputError(f"{source} is not a readable .npy file ({error}).") from error
+    if not isinstance(x, np.ndarray) or x.ndim not in (2, 3) or not x.size or x.dtype.kind not in "iuf":
+        shape = getattr(x, "shape", type(x).__name__)
+        raise InputError(
+            f"{source} must hold an array (sequences, length, inputs) or of tokens (sequences, length); got {shape}."
+        )
+    if not np.isfinite(x).all():
+        raise InputError(f"{source} holds NaN or infinite numbers; calibration needs the inputs a model will meet.")
+    return x.astype(np.int64 if x.ndim == 2 else np.float32)

@@ -1,0 +1,84 @@
+"""How well a model does on a split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from ..errors import InputError
+from ..models.classifier import Classifier
+from ..tasks._task import Batch, Split
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean cross-entropy and share of right answers over `examples` examples."""
+
+    loss: float
+    accuracy: float
+    examples: int
+
+
+def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs, labels and lengths (None when nothing is padded) of a numpy batch on `device`."""
+    lengths = None if batch.lengths is None else torch.from_numpy(batch.lengths).to(device)
+    return torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device), lengths
+
+
+def tally(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sums of loss, right answers and examples, (3,) float64: what adds up over batches and processes."""
+    right = (logits.argmax(-1) == labels).sum().double()
+    loss = cross_entropy(logits.double(), labels, reduction="sum")
+    return torch.stack([loss, right, torch.full_like(loss, len(labels))])
+
+
+def score(sums: Tensor) -> Score:
+    """The means of a `tally`.
+
+    >>> score(torch.tensor([1.0, 3.0, 4.0]))
+    Score(loss=0.25, accuracy=0.75, examples=4)
+    """
+    loss, right, examples = sums.tolist()
+    return Score(loss / examples, right / examples, int(examples))
+
+
+def check_fits(model: Classifier, split: Split) -> None:
+    """Refuse data that are not of the model's kind."""
+    config = model.config
+    sizes = {"inputs": (config.inputs, split.inputs), "classes": (config.outputs, split.outputs)}
+    for what, (has, needed) in sizes.items():
+        if has != needed:
+            raise InputError(f"The model has {has} {what}, the task {needed}; is it a model for this task?")
+
+
+@torch.no_grad()
+def tally_split(
+    model: nn.Module,
+    split: Split,
+    batch: int,
+    indices: NDArray[np.int64],
+    tick: Callable[[], object] = lambda: None,
+) -> Tensor:
+    """The `tally` of `model` on the examples `indices` of `split`, in evaluation mode; `tick` runs per batch."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    for start in range(0, len(indices), batch):
+        x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
+        sums += tally(model(x, lengths), labels)
+        tick()
+    model.train(was_training)
+    return sums
+
+
+def evaluate(model: Classifier, split: Split, batch: int = 50, tick: Callable[[], object] = lambda: None) -> Score:
+    """Loss and accuracy of `model` on the whole of `split`; `tick` is called after each batch."""
+    check_fits(model, split)
+    return score(tally_split(model, split, batch, np.arange(len(split)), tick))

@@ -1,0 +1,110 @@
+"""Pruning while training: how many states are left at each step, and how model and optimiser lose the others."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..adapters import layers_of
+from ..allocation import kept_count
+from ..apply import read, shrink
+from ..budget import ratio_for
+from ..calibration import collect
+from ..errors import InputError
+from ..methods import named
+from ..models.classifier import Classifier
+from ..plan import Plan, make_plan
+from ..surgeon import surgeon_plan
+
+SURGEON = "surgeon"
+SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
+    "once": lambda _: 1.0,
+    "linear": lambda time: time,
+    "cubic": lambda time: 1 - (1 - time) ** 3,  # most of it early, while the model learns fast
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Prune the share `to` of the states, from a share of the training to another, `every` so many steps.
+
+    >>> half = Schedule(to=0.5, start=0.2, until=0.6, every=10, shape="linear")
+    >>> [half.ratio(step, steps=100) for step in (0, 20, 29, 30, 40, 59, 60, 99)]
+    [0.0, 0.0, 0.0, 0.125, 0.25, 0.375, 0.5, 0.5]
+    """
+
+    to: float
+    shape: str = "cubic"
+    start: float = 0.1
+    until: float = 0.5
+    every: int = 50
+    method: str = SURGEON  # on a batch of the training data; or any other
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed."""
+        if not 0 <= self.to <= 1:
+            raise InputError(f"The share of states to prune lies between 0 and 1; got {self.to}.")
+        if not 0 <= self.start <= self.until <= 1:
+            raise InputError(
+                f"Pruning lasts from a share of the training to a later one, 0 to 1; got {self.start} to {self.until}."
+            )
+        if self.every < 1:
+            raise InputError(f"Pruning happens every so many steps, at least 1; got {self.every}.")
+        if self.shape not in SHAPES:
+            raise InputError(f"A pruning schedule is one of {', '.join(SHAPES)}; got {self.shape!r}.")
+        if self.method not in {SURGEON, *named()}:
+            raise InputError(
+                f"There is no method {self.method!r}; the methods are {SURGEON}, {', '.join(sorted(named()))}."
+            )
+
+    def ratio(self, step: int, steps: int) -> float:
+        """The share of the states that is gone when `step` of `steps` begins."""
+        start, until = round(self.start * steps), round(self.until * steps)
+        if step < start:
+            return 0.0
+        if step >= until:
+            return self.to
+        done = (step - start) // self.every * self.every
+        return round(self.to * SHAPES[self.shape](done / (until - start)), 9)
+
+    def plan(self, model: Classifier, whole: int, ratio: float, batches: Callable[[], Iterable[Any]]) -> Plan | None:
+        """Decide what to prune so that of the `whole` states at first the share `ratio` is gone; None if it is.
+
+        batches: called for inputs when the surgeon needs some.
+        """
+        there, left = sum(model.config.states), max(kept_count(whole, ratio), model.config.depth)
+        if there <= left:
+            return None
+        systems, now = read(model), ratio_for(there - left, there)
+        if self.method == SURGEON:
+            return surgeon_plan(systems, now, collect(model, batches()))
+        return make_plan(systems, now, named()[self.method])
+
+
+def shrink_training(
+    model: Classifier, optimizer: torch.optim.Optimizer, plan: Plan
+) -> tuple[Classifier, dict[str, dict[str, Tensor]]]:
+    """Return the shrunk model and, by parameter, the optimiser's state of what is left.
+
+    The moments of a parameter are cut as it is: by the same shrinking of a model that consists of moments.
+    """
+    small = shrink(model, plan)
+    if not optimizer.state:  # before the first step
+        return small, {}
+    kept: dict[str, dict[str, Tensor]] = {name: {} for name, _ in small.named_parameters()}
+    for moment in ("exp_avg", "exp_avg_sq"):
+        twin = copy.deepcopy(model)
+        for ours, theirs in zip(twin.parameters(), model.parameters(), strict=True):
+            ours.data = optimizer.state[theirs][moment].clone()
+        for path, (family, layer) in layers_of(twin).items():
+            family.shrink(layer, plan.keep[path].copy())
+        for name, parameter in twin.named_parameters():
+            kept[name][moment] = parameter.detach()
+    for name, parameter in model.named_parameters():
+        kept[name]["step"] = optimizer.state[parameter]["step"].clone()
+    return small, kept

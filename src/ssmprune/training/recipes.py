@@ -1,0 +1,199 @@
+"""How each model is trained: the paper's two hyperparameter tables as data, and what fits one CPU thread.
+
+A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
+listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe runs half as long as `cpu` at half
+the rates and without dropout, for a model that is trained already, pruned or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ..errors import InputError
+from ..models.classifier import Config
+from ..tasks._task import Task
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a training is told apart from its seed and where the data is."""
+
+    family: str  # "s5" or "s4d"
+    depth: int  # layers
+    width: int  # channels between the layers
+    states: int  # the paper's n: of a layer (S5) or a channel (S4D); half as many conjugate pairs are stored
+    blocks: int  # HiPPO blocks the poles of an S5 layer start from
+    norm: str
+    prenorm: bool
+    dropout: float
+    lr: float
+    ssm_lr: float  # of poles, steps and B
+    batch: int
+    epochs: int
+    weight_decay: float
+    step_min: float
+    step_max: float
+    bidirectional: bool
+    activation: str
+    warmup: float = 1.0  # epochs of linear warm-up before the cosine
+    examples: int | None = None  # use only so many training examples
+    task: dict[str, Any] = field(default_factory=dict)  # parameters of the task that differ from its own
+
+    def config(self, task: Task, inputs: int, outputs: int) -> Config:
+        """The model for `task`; `inputs` and `outputs` are those of the split, whose files may have fewer classes."""
+        pairs = self.states // 2
+        return Config(
+            family=self.family,
+            inputs=inputs,
+            outputs=outputs,
+            width=self.width,
+            states=(pairs if self.family == "s5" else pairs * self.width,) * self.depth,
+            bidirectional=self.bidirectional,
+            tokens=task.tokens,
+            blocks=self.blocks,
+            step_min=self.step_min,
+            step_max=self.step_max,
+            norm=self.norm,
+            prenorm=self.prenorm,
+            activation=self.activation,
+            dropout=self.dropout,
+            retrieval=task.retrieval,
+        )
+
+
+S5_COLUMNS = (
+    *("depth", "width", "states", "blocks", "dropout", "lr", "ssm_lr"),
+    *("batch", "epochs", "weight_decay", "step_min"),
+)
+S5_ROWS: dict[str, tuple[Any, ...]] = {
+    "smnist": (4, 96, 128, 1, 0.1, 0.008, 0.002, 50, 150, 0.01, 0.001),
+    "psmnist": (4, 128, 128, 2, 0.15, 0.004, 0.001, 50, 150, 0.01, 0.001),
+    "scifar": (6, 512, 384, 3, 0.1, 0.0045, 0.001, 50, 250, 0.07, 0.001),
+    "listops": (8, 128, 16, 8, 0.0, 0.003, 0.001, 50, 40, 0.07, 0.001),
+    "text": (6, 256, 192, 12, 0.1, 0.004, 0.001, 50, 35, 0.07, 0.001),
+    "retrieval": (6, 128, 256, 16, 0.0, 0.002, 0.001, 32, 20, 0.05, 0.001),
+    "image": (6, 512, 384, 3, 0.1, 0.005, 0.001, 50, 250, 0.07, 0.001),
+    "pathfinder": (6, 192, 256, 8, 0.05, 0.005, 0.0009, 64, 200, 0.07, 0.001),
+    "pathx": (6, 128, 256, 16, 0.0, 0.002, 0.0006, 32, 75, 0.05, 0.001),
+    "speech": (6, 96, 128, 16, 0.1, 0.008, 0.002, 16, 40, 0.04, 0.001),
+}
+S5_COMMON: dict[str, Any] = {
+    "family": "s5",
+    "norm": "batch",
+    "prenorm": True,
+    "step_max": 0.1,
+    "activation": "half_glu1",
+}
+
+S4D_COLUMNS = (
+    *("depth", "width", "states", "norm", "prenorm", "dropout", "lr"),
+    *("batch", "epochs", "weight_decay", "step_min", "step_max"),
+)
+S4D_ROWS: dict[str, tuple[Any, ...]] = {
+    "scifar": (6, 512, 64, "layer", False, 0.1, 0.01, 50, 200, 0.05, 0.001, 0.1),
+    "listops": (8, 128, 64, "batch", False, 0.0, 0.01, 50, 40, 0.05, 0.001, 0.1),
+    "text": (6, 256, 64, "batch", True, 0.0, 0.01, 16, 32, 0.05, 0.001, 0.1),
+    "retrieval": (6, 256, 64, "batch", True, 0.0, 0.01, 64, 20, 0.05, 0.001, 0.1),
+    "image": (6, 512, 64, "layer", False, 0.1, 0.01, 50, 200, 0.05, 0.001, 0.1),
+    "pathfinder": (6, 256, 64, "batch", True, 0.0, 0.004, 64, 200, 0.03, 0.001, 0.1),
+    "pathx": (6, 256, 64, "batch", True, 0.0, 0.001, 32, 50, 0.05, 0.001, 0.01),
+    "speech": (6, 128, 64, "batch", True, 0.0, 0.01, 16, 40, 0.05, 0.001, 0.1),
+}
+# The table prints no SSM rate; S4D's authors train poles and steps at 0.001.
+S4D_COMMON: dict[str, Any] = {"family": "s4d", "blocks": 1, "ssm_lr": 0.001, "activation": "full_glu"}
+
+FORWARD_ONLY = {"smnist", "psmnist"}
+
+# One thread needs about 3.5 (S5) or 5.6 (S4D) microseconds per step and layer of these sizes, in both directions.
+SMALL_S5: dict[str, Any] = {"depth": 4, "width": 64, "states": 64, "blocks": 4}
+SMALL_S4D: dict[str, Any] = {
+    **{"depth": 4, "width": 64, "states": 32, "activation": "half_glu1"},
+    **{"norm": "batch", "prenorm": True, "ssm_lr": 0.002},
+}
+# A few epochs are short of updates, not of regularisation: small batches without dropout learn more in the same time.
+SMALL_BATCH: dict[str, Any] = {"batch": 16, "dropout": 0.0, "lr": 0.003, "ssm_lr": 0.002, "warmup": 0.3}
+SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
+CPU: dict[tuple[str, str], dict[str, Any]] = {
+    ("smnist", "s5"): {**SMALL_BATCH, "batch": 32, "lr": 0.006, "epochs": 3},
+    ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
+    ("psmnist", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 25, "epochs": 3},
+    ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
+    ("scifar", "s5"): {**SMALL_S5, "epochs": 8},
+    ("scifar", "s4d"): {**SMALL_S4D, "epochs": 5},
+    ("listops", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 12, "task": SHORT_LISTOPS},
+    ("listops", "s4d"): {**SMALL_S4D, "epochs": 15, "task": SHORT_LISTOPS},
+    ("text", "s5"): {
+        **{**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 5},
+        **{"task": {"length": 1024}},
+    },
+    ("text", "s4d"): {**SMALL_S4D, "epochs": 4, "warmup": 0.5, "task": {"length": 1024}},
+    ("retrieval", "s5"): {**SMALL_S5, "epochs": 8, "examples": 20_000, "task": {"length": 512}},
+    ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},
+    ("image", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "examples": 18_000},
+    ("image", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4, "examples": 18_000},
+    ("pathfinder", "s5"): {**SMALL_S5, "epochs": 10, "task": {"examples": 50_000}},
+    ("pathfinder", "s4d"): {**SMALL_S4D, "epochs": 6, "task": {"examples": 50_000}},
+    ("pathx", "s5"): {**SMALL_S5, "batch": 16, "epochs": 8, "task": {"examples": 4_000}},
+    ("pathx", "s4d"): {**SMALL_S4D, "batch": 16, "epochs": 5, "task": {"examples": 4_000}},
+    ("speech", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
+    ("speech", "s4d"): {**SMALL_S4D, "width": 32, "epochs": 5, "examples": 6_000},
+}
+
+
+def _paper() -> dict[tuple[str, str], Recipe]:
+    tables = (("s5", S5_COLUMNS, S5_ROWS, S5_COMMON), ("s4d", S4D_COLUMNS, S4D_ROWS, S4D_COMMON))
+    return {
+        (task, family): Recipe(**common, **dict(zip(columns, row, strict=True)), bidirectional=task not in FORWARD_ONLY)
+        for family, columns, rows, common in tables
+        for task, row in rows.items()
+    }
+
+
+PAPER = _paper()
+
+
+def get(task: str, family: str, name: str) -> Recipe:
+    """The recipe called `name` ("paper", "cpu" or "tune") for a task and a family.
+
+    >>> get("smnist", "s5", "paper").width
+    96
+    """
+    known = found()
+    if (task, family, name) not in known:
+        there = ", ".join(" ".join(key) for key in known if key[0] == task) or "none"
+        raise InputError(f"No recipe {name!r} for {family} on {task}; there are for this task: {there}.")
+    return known[task, family, name]
+
+
+def found() -> dict[tuple[str, str, str], Recipe]:
+    """Every recipe by task, family and name."""
+    paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
+    cpu = {(*key, "cpu"): _cpu(*key) for key in CPU}
+    return paper | cpu | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
+
+
+def _cpu(task: str, family: str) -> Recipe:
+    return replace(_base(task, family), **CPU[task, family])
+
+
+def _tune(cpu: Recipe) -> Recipe:
+    return replace(cpu, epochs=max(1, cpu.epochs // 2), warmup=0.1, dropout=0.0, lr=cpu.lr / 2, ssm_lr=cpu.ssm_lr / 2)
+
+
+def _base(task: str, family: str) -> Recipe:
+    """The paper's recipe, or for S4D on the MNIST tasks, which the paper leaves out, its Image recipe forwards only."""
+    if (task, family) in PAPER:
+        return PAPER[task, family]
+    return replace(PAPER["image", family], bidirectional=task not in FORWARD_ONLY)
+
+
+def differences(task: str, family: str, name: str) -> dict[str, tuple[Any, Any]]:
+    """Fields in which a recipe departs from the paper's: {field: (paper's value, its value)}.
+
+    >>> differences("smnist", "s5", "cpu")["epochs"][0]
+    150
+    """
+    ours, paper = get(task, family, name), _base(task, family)
+    pairs = {f.name: (getattr(paper, f.name), getattr(ours, f.name)) for f in fields(Recipe)}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

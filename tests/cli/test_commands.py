@@ -1,0 +1,185 @@
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from ssmprune import targets, tasks
+from ssmprune.models import cards
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.training.evaluate import evaluate
+from toy import TOY
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("cli") / "model.safetensors"
+    sp.save(Classifier(Config("s5", inputs=3, outputs=2, width=6, states=(8, 8))), path)
+    return path
+
+
+def test_prune_equals_plan_and_shrink(ssmprune, checkpoint, tmp_path):
+    plan, small, direct = (tmp_path / name for name in ("plan.safetensors", "small.safetensors", "direct.safetensors"))
+    planned = ssmprune("plan", checkpoint, "--ratio", 0.5, "--out", plan, "--json")
+    assert json.loads(planned.stdout)["layers"][-1] == {"layer": "total", "states": 32, "kept": 16, "pruned": 0.5}
+    assert ssmprune("shrink", checkpoint, plan, "--out", small).returncode == 0
+    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct).returncode == 0
+    for name, tensor in sp.load(small).state_dict().items():
+        assert torch.equal(tensor, sp.load(direct).state_dict()[name])
+    assert sum(sp.load(small).config.states) == 8
+
+
+def test_calibration_makes_the_surgeon_prune(ssmprune, checkpoint, tmp_path):
+    inputs, small = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    result = ssmprune("prune", checkpoint, "--ratio", 0.5, "--calibrate", inputs, "--out", small, "--json")
+    assert json.loads(result.stdout)["method"] == "surgeon"
+    x = torch.from_numpy(np.load(inputs)).float()
+    with torch.no_grad():
+        full, calibrated = sp.load(checkpoint)(x), sp.load(small)(x)
+        plain = sp.prune(sp.load(checkpoint), 0.5)(x)
+    assert (calibrated - full).norm() < 0.5 * (plain - full).norm()
+
+
+def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
+    plan, masked = tmp_path / "plan.safetensors", tmp_path / "masked.safetensors"
+    ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "random", "--seed", 3, "--out", plan)
+    assert ssmprune("mask", checkpoint, plan, "--out", masked).returncode == 0
+    layers = sp.load(masked).layers
+    assert [int(layer.ssm.mask.sum()) for layer in layers] == [4, 4]
+    assert sp.load(masked).config.states == (8, 8)
+
+
+def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
+    layers = json.loads(ssmprune("inspect", checkpoint, "--json").stdout)["layers"]
+    assert [layer["states"] for layer in layers] == [16, 16]
+    fastest, slowest = layers[0]["memory_steps"]
+    assert slowest >= fastest >= 1
+    assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
+    known = json.loads(ssmprune("list", "--json").stdout)
+    assert {"last", "lamp"} <= set(known["methods"])
+    assert {"s4d", "s5"} <= set(known["families"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["prune", "{model}", "--ratio", "1.5"], "1.5"),
+        (["prune", "{model}", "--ratio", "0.5", "--method", "best"], "best"),
+        (["prune", "{model}", "--ratio", "0.5", "--exclude", "layers.9"], "layers.9"),
+        (["prune", "{model}", "--ratio", "0.5", "--cap", "-1"], "-1"),
+        (["plan", "{model}", "--ratio", "0.5", "--round-to", "0"], "0"),
+        (["prune", "{model}", "--ratio", "0.5", "--calibrate", "nothing"], "nothing"),
+        (["prune", "{model}", "--ratio", "0.5", "--calibrate", "{model}"], "{model}"),
+        (["evaluate", "{model}", "--task", "chess"], "chess"),
+        (["export", "{model}", "--format", "tflite"], "tflite"),
+        (["prune", "{folder}/absent.safetensors", "--ratio", "0.5"], "absent.safetensors"),
+        (["prune", "{folder}", "--ratio", "0.5"], "{folder}"),
+        (["shrink", "{model}", "{model}"], "{model}"),
+        (["shrink", "{model}", "{folder}/absent.plan"], "absent.plan"),
+        (["mask", "{model}", "{folder}"], "{folder}"),
+    ],
+)
+def test_bad_input_names_the_value_and_writes_nothing(ssmprune, checkpoint, tmp_path, arguments, named):
+    fill = {"model": checkpoint, "folder": tmp_path}
+    out = [] if arguments[0] == "evaluate" else ["--out", tmp_path / "out.safetensors"]
+    result = ssmprune(*(text.format(**fill) for text in arguments), *out)
+    assert result.returncode == 2, result.stderr
+    assert named.format(**fill) in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("debug", [True, False])
+def test_only_debug_shows_the_traceback(tmp_path, debug):
+    command = [
+        sys.executable,
+        "-m",
+        "ssmprune",
+        *["--debug"][:debug],
+        "mask",
+        tmp_path,
+        tmp_path,
+        "--out",
+        tmp_path,
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ("Traceback" in result.stderr) is debug
+    assert result.returncode == (1 if debug else 2)
+
+
+def test_a_calibrated_plan_travels_with_its_refit(ssmprune, checkpoint, tmp_path):
+    inputs, plan, small, direct = (tmp_path / name for name in ("x.npy", "plan.st", "small.st", "direct.st"))
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    for command, out in (("plan", plan), ("prune", direct)):
+        result = ssmprune(command, checkpoint, "--ratio", 0.5, "--calibrate", inputs, "--out", out)
+        assert result.returncode == 0, result.stderr
+    assert ssmprune("shrink", checkpoint, plan, "--out", small).returncode == 0
+    for name, tensor in sp.load(small).state_dict().items():
+        assert torch.equal(tensor, sp.load(direct).state_dict()[name])
+
+
+def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path):
+    inputs, out = tmp_path / "x.npy", tmp_path / "plan.st"
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    plain = json.loads(ssmprune("plan", checkpoint, "-r", 0.5, "--certify", "--out", out, "--json").stdout)
+    found = sp.certify(sp.Plan.load(out), sp.read(sp.load(checkpoint)))
+    for layer, one in found.items():
+        assert plain["certificates"][layer] == dataclasses.asdict(one)
+        assert one.measured is None
+        assert 0 < one.exact <= one.bound
+    command = ("plan", checkpoint, "-r", 0.5, "--calibrate", inputs, "--certify", "--out", out)
+    refitted = json.loads(ssmprune(*command, "--json").stdout)["certificates"]
+    assert all(0 < one["measured"] < 1 and one["paper"] is None for one in refitted.values())
+    shown = " ".join(ssmprune(*command).stdout.split())
+    assert "hold for every input; the paper's expressions of layer and model do not" in shown
+
+
+def test_targets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path, monkeypatch):
+    inputs, out = tmp_path / "x.npy", tmp_path / "small.st"
+    x = np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float32)
+    np.save(inputs, x)
+    model, batches = sp.load(checkpoint), [torch.from_numpy(x)]
+    memory = 0.9 * targets._megabytes(model)
+    monkeypatch.setattr(targets, "_milliseconds", lambda small, inputs: float(sum(small.config.states)))
+    for words, target, data in (
+        (("--max-energy", 0.1), sp.max_energy(0.1), None),
+        (("--max-energy", 0.1, "--calibrate", inputs), sp.max_energy(0.1), batches),
+        (("--max-gain", 0.3), sp.max_gain(0.3), None),
+        (("--max-memory", memory), sp.max_memory(memory), None),
+        (("--max-latency", 10, "--calibrate", inputs), sp.max_latency(10.0), batches),
+    ):
+        result = ssmprune("prune", checkpoint, *words, "--out", out)
+        assert result.returncode == 0, result.stderr
+        expected = sp.prune(model, target, data=data).config.states
+        assert sp.load(out).config.states == expected
+        assert 2 < sum(expected) < 16
+
+
+def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, monkeypatch):
+    """The toy task has other inputs than the model; what counts is that its validation data and card are used."""
+    model = tmp_path / "model.safetensors"
+    torch.manual_seed(0)
+    sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
+    monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
+    words = ("prune", model, "--max-loss", 5, "--out", tmp_path / "small.st", "--json")
+    assert "has no card that names a task; give --validate" in " ".join(ssmprune(*words).stderr.split())
+    cards.write_card(model, {"task": "toy"})
+    found = json.loads(ssmprune(*words).stdout)["ratio"]
+    split = TOY.load("val")
+    expected = sp.max_loss(5, lambda one: evaluate(one, split).accuracy)(sp.Pruning(sp.load(model)))
+    assert found == expected
+
+
+@pytest.mark.parametrize("words", [(), ("--ratio", 0.5, "--max-energy", 0.1)])
+def test_one_word_says_how_far_to_prune(ssmprune, checkpoint, tmp_path, words):
+    result = ssmprune("plan", checkpoint, *words, "--out", tmp_path / "plan.st")
+    assert result.returncode == 2
+    assert "Say how far to prune by one of --ratio, --max-energy" in " ".join(result.stderr.split())

@@ -1,0 +1,99 @@
+"""Graphs for other runtimes compute what the model does."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import ssmprune as sp
+from ssmprune.deploy.graphs import blank_state, export, real
+from ssmprune.models.classifier import Classifier, Config
+
+S4D_STATES = (12, 24)
+
+
+def model(family, ratio=0.0, **options):
+    torch.manual_seed(0)
+    states = (10, 10) if family == "s5" else S4D_STATES
+    full = Classifier(Config(family, inputs=3, outputs=4, width=6, states=states, **options)).eval()
+    return sp.prune(full, ratio) if ratio else full
+
+
+def logits(candidate, x):
+    with torch.no_grad():
+        return candidate(x).numpy()
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bidirectional": True}, {"norm": "layer", "prenorm": False}, {"conj_sym": False}]
+)
+def test_real_arithmetic_gives_the_same(family, options):
+    pruned, x = model(family, 0.7, **options), torch.randn(3, 11, 3)
+    with torch.no_grad():
+        x = pruned.encoder(x)
+        for twin, block in zip(real(pruned).blocks, pruned.blocks, strict=True):
+            np.testing.assert_allclose(_stepped(twin.ssm, x), logits(block.ssm, x), atol=2e-5)
+            x = block(x)
+
+
+def _stepped(layer, u):
+    """What the real layer's recurrence gives, without the compiler that its scan calls for."""
+    with torch.no_grad():
+        drive, ways = layer.drive(u), []
+        for direction in range(len(layer.C)):
+            order = list(range(u.shape[1]))[:: -1 if direction else 1]
+            state, outputs = layer.blank(len(u)), [None] * u.shape[1]
+            for k in order:
+                state = layer.advance(state, drive[:, k])
+                outputs[k] = layer.observe(state, direction)
+            ways.append(torch.stack(outputs, 1))
+        return (sum(ways) + layer.D * u).numpy()
+
+
+@pytest.mark.parametrize(
+    ("family", "ratio", "options"), [("s5", 0.0, {}), ("s5", 0.7, {"bidirectional": True}), ("s4d", 0.7, {})]
+)
+def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options, tmp_path):
+    pruned = model(family, ratio, **options)
+    export(pruned, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for batch, length in ((1, 5), (3, 40)):
+        x = torch.randn(batch, length, 3)
+        (ours,) = session.run(None, {"x": x.numpy()})
+        np.testing.assert_allclose(ours, logits(pruned, x), atol=1e-4)
+
+
+@pytest.mark.parametrize(("family", "ratio"), [("s5", 0.0), ("s5", 0.7), ("s4d", 0.7)])
+def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, tmp_path):
+    pruned, x = model(family, ratio), torch.randn(2, 20, 3)
+    export(pruned, tmp_path / "step.onnx", mode="stream")
+    session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
+    steps, total, states = blank_state(pruned, batch=2)
+    names = [entry.name for entry in session.get_inputs()][1:]
+    carried = [tensor.numpy() for tensor in (steps, total, *states)]
+    for now in x.unbind(1):
+        outputs = session.run(None, {"x": now.numpy(), **dict(zip(names, carried, strict=True))})
+        carried = outputs[1:]
+    np.testing.assert_allclose(outputs[0], logits(pruned, x), atol=1e-4)
+
+
+def test_torch_export_reloads(tmp_path):
+    pruned, x = model("s5", 0.7), torch.randn(3, 20, 3)
+    export(pruned, tmp_path / "model.pt2", format="torch-export")
+    again = torch.export.load(tmp_path / "model.pt2").module()
+    np.testing.assert_allclose(logits(again, x), logits(pruned, x), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "tflite"}, "must be one of onnx, torch-export; got 'tflite'"),
+        ({"mode": "chunks"}, "must be one of sequence, stream; got 'chunks'"),
+        ({"mode": "stream"}, "bidirectional model needs the whole sequence"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(options, message, tmp_path):
+    with pytest.raises(sp.InputError, match=message):
+        export(model("s5", bidirectional=True), tmp_path / "out", **options)
+    assert not any(tmp_path.iterdir())

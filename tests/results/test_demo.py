@@ -1,0 +1,32 @@
+import numpy as np
+import pytest
+
+import ssmprune as sp
+from ssmprune.models.cards import read_card
+from ssmprune.results import demo, figures
+from ssmprune.tasks._sample import load_sample
+
+
+def test_the_demo_prunes_the_shipped_model(monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "RATIOS", [0.7])
+    monkeypatch.setattr(demo, "METHODS", {"LAST": sp.LAST, "Random": sp.RANDOM})
+    parts = {"test": load_sample().subset(np.arange(0, 1000, 5)), "train": load_sample("train")}
+    monkeypatch.setattr(demo, "load_sample", parts.get)
+    full, pruned = demo.demo()
+    assert (full.states, pruned.states) == (512, 152)
+    assert full.accuracy["LAST"] == full.accuracy["Surgeon"] > 0.97
+    assert pruned.accuracy["Surgeon"] > 0.97 > pruned.accuracy["LAST"] > pruned.accuracy["Random"]
+    figures.save_figure(demo.picture([full, pruned]), tmp_path / "demo.png")
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_shipped_model_has_a_card():
+    card = read_card(demo.CHECKPOINT)
+    assert card["task"] == "smnist"
+    assert card["test_accuracy"] > 0.99
+
+
+def test_figures_are_refused_in_unknown_kinds(tmp_path):
+    drawn = figures.trade_off({"LAST": [1.0, 0.5]}, [0, 1], 1.0, "title")
+    with pytest.raises(sp.InputError, match=r"'\.doc'; end the name in \.png"):
+        figures.save_figure(drawn, tmp_path / "figure.doc")

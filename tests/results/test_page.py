@@ -1,0 +1,113 @@
+import base64
+import json
+import re
+import sys
+import zlib
+
+import numpy as np
+import pytest
+
+import ssmprune as sp
+from ssmprune.cli import main
+from ssmprune.results.page import write
+from ssmprune.results.page.data import gathered
+from ssmprune.results.page.plan_files import Cut
+from ssmprune.sweeps.store import Results
+from tiny_results import METHODS, tiny_results
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return tiny_results(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def page(results, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write(results, path)
+    return path.read_text()
+
+
+def unpacked(data, number):
+    return zlib.decompress(base64.b64decode(data["pieces"][number]))
+
+
+def test_every_plan_comes_out_of_the_page_as_it_is_on_the_disk(results):
+    data = gathered(results, 10**9)
+    seen = 0
+    for model in data["models"]:
+        for points in model["curves"].values():
+            for point in points:
+                if "plan" in point:
+                    file = results.folder / "plans" / model["name"] / point["file"]
+                    assert b"".join(unpacked(data, number) for number in point["plan"]) == file.read_bytes()
+                    seen += 1
+    assert seen == 2 * 4 * 3
+
+
+def test_the_page_knows_which_states_stay(results):
+    data = gathered(results, 10**9)
+    for model in data["models"]:
+        systems = sp.read(sp.load(model["file"]))
+        for layer, system in zip(model["layers"], systems.values(), strict=True):
+            np.testing.assert_array_equal(
+                np.frombuffer(base64.b64decode(layer["decay"]), "<f4"), system.log_poles.real.astype("f4")
+            )
+        for method in ("last", "global-hinf"):
+            for point in model["curves"][method][1:]:
+                plan = sp.make_plan(systems, point["ratio"], {"last": sp.LAST}.get(method, sp.GLOBAL_HINF))
+                keep = [np.frombuffer(unpacked(data, number), bool) for number in point["keep"]]
+                np.testing.assert_array_equal(np.concatenate(keep), np.concatenate(list(plan.keep.values())))
+                assert point["states"] == [2 * part.sum() for part in keep]
+
+
+def test_plans_that_do_not_fit_come_with_the_command_that_makes_them(results):
+    whole = gathered(results, 10**9)
+    curves = [curve for model in whole["models"] for curve in model["curves"].values()]
+    for point in (point for curve in curves for point in curve):
+        point.pop("plan", None)  # what is known before plans are put in
+    needed = len(json.dumps(whole["models"])) + sum(map(len, whole["pieces"]))
+    data = gathered(results, needed - 1)
+    points = [
+        (method, point) for model in data["models"] for method, curve in model["curves"].items() for point in curve
+    ]
+    [(method, point)] = [(method, point) for method, point in points if "file" in point and "plan" not in point]
+    assert (method, point["ratio"]) == ("surgeon", 0.25)  # the largest
+    assert point["keep"]
+    assert "ssmprune sweep " in point["command"]
+    assert " --methods surgeon --ratios 0.25 --seeds 0 --examples 40 " in point["command"]
+
+
+def test_a_cut_file_joins_again(results):
+    for path in (results.folder / "plans").rglob("*.safetensors"):
+        cut = Cut.read(path)
+        assert b"".join(cut.pieces) == path.read_bytes()
+        plan = sp.Plan.load(path)
+        assert {layer: cut.pieces[place] for layer, place in cut.keep.items()} == {
+            layer: keep.tobytes() for layer, keep in plan.keep.items()
+        }
+
+
+def test_the_page_refers_to_nothing_outside_itself(page):
+    assert not re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=(?!\"data:)", page)
+    assert "default-src 'none'" in page
+    assert "/*" + "DATA*/" not in page
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    assert [method["name"] for method in data["methods"]] == METHODS
+    assert len(page) < 2_000_000
+
+
+def test_a_sweep_without_pruned_models_is_refused(results):
+    full = [cell for cell in results.cells if cell.method == "full"]
+    with pytest.raises(sp.InputError, match="no pruned model yet"):
+        gathered(Results(results.folder, results.about, full), 10**9)
+
+
+def test_the_command_says_what_it_wrote(results, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "page.html"
+    monkeypatch.setattr(sys, "argv", ["ssmprune", "report", str(results.folder), "--out", str(out), "--json"])
+    with pytest.raises(SystemExit) as leave:
+        main()
+    assert not leave.value.code
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"page": str(out), "bytes": out.stat().st_size, "plans": 24, "left out": 0}

@@ -1,0 +1,193 @@
+"""Tables of made-up results, whose figures can be reckoned by hand; and the whole of `reproduce` on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import ssmprune as sp
+import tiny_data
+from ssmprune.cli import app, sweeping
+from ssmprune.models.cards import write_card
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.results import paper, reproduce, table_formats, tables
+from ssmprune.sweeps import approaches
+from ssmprune.sweeps.store import Cell, Results, writing
+
+RATIOS = [0.2, 0.5, 1.0]
+ABOUT = {
+    "format": "ssmprune-sweep", "version": 1, "methods": ["last", "uniform-hinf", "random", "surgeon"],
+    "ratios": RATIOS, "seeds": [0, 1], "examples": 100, "split": "test", "max_loss": 1.0, "machine": "a machine",
+    "commands": ["ssmprune sweep"], "date": "2026-01-01",
+    "checkpoints": [
+        {"name": "easy", "file": "easy.safetensors", "family": "s5", "stored_states": 10, "task": "smnist"},
+        {"name": "hard", "file": "hard.safetensors", "family": "s5", "stored_states": 10, "task": "listops"},
+        {"name": "spoken", "file": "spoken.safetensors", "family": "s4d", "stored_states": 10, "task": "speech"},
+    ],
+}  # fmt: skip
+LOSS = {"last": 2.0, "uniform-hinf": 3.0, "random": 30.0, "surgeon": 0.5}  # points at ratio 1, in proportion below
+
+
+def cell(checkpoint: str, method: str, ratio: float, split: str, examples: int, lost: float, **other) -> Cell:
+    full = {"easy": 0.99, "hard": 0.60, "spoken": 0.90}[checkpoint]
+    common = {"task": "", "loss": 0.0, "states_before": {"layer": 20}, "parameters_before": 100}
+    kept = {"states": {"layer": round(20 * (1 - ratio))}, "parameters": round(100 * (1 - ratio / 2))}
+    numbers = {"seed": 0, "rate": 1.0, "accuracy": full - lost / 100} | other
+    return Cell(checkpoint, method=method, ratio=ratio, split=split, examples=examples, **common, **kept, **numbers)
+
+
+def lost(checkpoint: str, method: str, ratio: float) -> float:
+    return LOSS[method] * ratio * (10 if checkpoint == "hard" else 1)
+
+
+@pytest.fixture
+def results(tmp_path) -> Results:
+    with writing(tmp_path, ABOUT) as (writer, _):
+        for name in ("easy", "hard", "spoken"):
+            for split, examples in (("test", 100), ("test", 500), ("val", 100)):
+                writer.add(cell(name, "full", 0.0, split, examples, 0))
+                for method in LOSS:
+                    grid = RATIOS if split == "test" else [k / 10 for k in range(1, 11)]
+                    for ratio in grid:
+                        extra = 0.25 if examples == 500 else 0  # the whole test set says a little more
+                        speed = 1.5 if method == "last" and (split, examples, ratio) == ("test", 100, 0.5) else None
+                        writer.add(
+                            cell(name, method, ratio, split, examples, lost(name, method, ratio) + extra, speed=speed)
+                        )
+        writer.add(cell("easy", "random", 0.5, "test", 500, lost("easy", "random", 0.5) + 2.25, seed=1))
+        writer.add(cell("spoken", "full", 0.0, "test", 500, 5, rate=0.5))
+        writer.add(cell("spoken", "last", 0.5, "test", 500, 6, rate=0.5))
+        writer.add(cell("spoken", "full", 0.0, "test", 100, 5, rate=0.5))
+        writer.add(cell("spoken", "random", 0.5, "test", 100, 7, rate=0.5))
+    return Results.read(tmp_path)
+
+
+def rows(results: Results, kind: str, **wanted: str) -> list[dict]:
+    every = tables.make(results, kind).rows
+    return [row for row in every if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_every_method_at_the_largest_ratio_of_last_on_the_whole_test_set(results):
+    (last,) = rows(results, "tasks", task="smnist", method="LAST")
+    assert (str(last["ratio, %"]), str(last["accuracy, %"]), str(last["loss, points"])) == ("50", "97.75", "1.25")
+    assert last["examples"] == 500
+    assert (last["paper: ratio, %"], last["paper: accuracy, %"]) == ("50", "99.01 ± 0.57")
+    (random,) = rows(results, "tasks", task="smnist", method="Random")
+    assert str(random["loss, points"]) == "16.25 ± 1.00"  # the mean of 15.25 and 17.25
+    (hard,) = rows(results, "tasks", task="listops", method="LAST")
+    assert (str(hard["ratio, %"]), str(hard["loss, points"])) == ("0", "0.00")
+
+
+def test_averages_with_and_without_what_cannot_be_compressed(results):
+    (last,) = rows(results, "average", model="S5", method="LAST")
+    assert last["ratio (compressible only), %"] == "25.00 (50.00)"
+    assert last["loss (compressible only), points"] == "0.62 (1.25)"
+    assert (last["paper: ratio, %"], last["paper: loss, points"]) == ("33.00 (36.67)", "0.52 (0.58)")
+    notes = tables.make(results, "average").notes
+    assert any("S5: from the smallest loss up, our order is the paper's: LAST, Uniform H∞, Random" in n for n in notes)
+    assert [row["method"] for row in rows(results, "random", model="S5")] == ["Random"]
+    assert [row["method"] for row in rows(results, "magnitude", model="S4D")] == ["LAST", "Uniform H∞", "Random"]
+
+
+def test_every_method_at_its_own_largest_ratio(results):
+    (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
+    assert [str(uniform[name]) for name in ("ratio, %", "to one state, %")] == ["20", "30.0"]
+    (surgeon,) = rows(results, "surgeon", checkpoint="easy")
+    assert surgeon["LAST"] == pytest.approx(50)
+    assert surgeon["Surgeon"] == pytest.approx(100)
+    (mean,) = rows(results, "surgeon", checkpoint="average of S5")
+    assert mean["LAST"] == pytest.approx(25)
+    assert mean["Surgeon"] == pytest.approx((100 + 20) / 2)
+
+
+def test_speed_and_other_rates(results):
+    (fast, *_) = rows(results, "speed", checkpoint="easy")
+    assert (str(fast["times faster"]), str(fast["parameters left, %"])) == ("1.50", "75.0")
+    full, last, random = rows(results, "rate")
+    assert [str(full[name]) for name in ("accuracy, %", "at 0.5 of the rate, %")] == ["90.00", "85.00"]
+    assert [str(last[name]) for name in ("accuracy, %", "at 0.5 of the rate, %")] == ["88.75", "84.00"]
+    assert full["paper: at 0.5 of the rate, %"] == "91.23 ± 0.93"
+    assert (last["examples"], random["examples"]) == (500, 100), "both rates on the same"
+    assert str(random["accuracy, %"]) == f"{90 - lost('spoken', 'random', 0.5):.2f}"
+
+
+def test_without_a_search_the_largest_ratio_is_that_of_the_test_examples(results):
+    results = replace(results, cells=[one for one in results.cells if one.split == "test"])
+    (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
+    assert [str(uniform[name]) for name in ("ratio, %", "to one state, %")] == ["20", "20.0"]
+    assert "test examples of the sweep" in tables.make(results, "own").notes[0]
+
+
+@pytest.mark.parametrize("kind", tables.KINDS)
+def test_every_format_has_every_row(results, kind):
+    table = tables.make(results, kind)
+    assert table.rows
+    assert table_formats.markdown(table).count("\n| ") == 1 + len(table.rows)
+    assert table_formats.latex(table).count(r"\\") == 1 + len(table.rows)
+    assert "%" not in table_formats.latex(table).replace(r"\%", "")
+    assert len(json.loads(table_formats.as_json(table))["rows"]) == len(table.rows)
+
+
+def test_an_unfinished_sweep_has_tables_too(results):
+    for count in range(0, len(results.cells), 7):
+        for kind in tables.KINDS:
+            table_formats.markdown(tables.make(replace(results, cells=results.cells[:count]), kind))
+
+
+def test_the_papers_averages_follow_from_its_tasks_where_it_prints_no_error():
+    for (family, method), (ratio, squeezed, loss, squeezed_loss) in paper.AVERAGE.items():
+        lines = [line for (_, model), line in paper.TASKS.items() if model == family and method in line.accuracy]
+        if lines:
+            losses = [line.accuracy["full"][0] - line.accuracy[method][0] for line in lines]
+            pruned = [line.ratio for line in lines]
+            kept = [k for k, one in enumerate(pruned) if one > 0]
+            assert np.mean(pruned) == pytest.approx(ratio, abs=0.005)
+            assert np.mean(losses) == pytest.approx(loss, abs=0.006)
+            assert np.mean([pruned[k] for k in kept]) == pytest.approx(squeezed, abs=0.005)
+            assert np.mean([losses[k] for k in kept]) == pytest.approx(squeezed_loss, abs=0.006)
+
+
+def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(results):
+    run = CliRunner().invoke(app, ["table", str(results.folder), "--kind", "own", "--format", "json"])
+    assert json.loads(run.stdout)["title"] == "The largest ratio of each method"
+    for wrong in (["--kind", "none"], ["--format", "none"]):
+        with pytest.raises(sp.InputError, match="There is no"):
+            CliRunner().invoke(app, ["table", str(results.folder), *wrong], catch_exceptions=False)
+    (results.folder / "cells.jsonl").write_text("")
+    with pytest.raises(sp.InputError, match="nothing for the table 'rate'"):
+        CliRunner().invoke(app, ["table", str(results.folder), "--kind", "rate"], catch_exceptions=False)
+
+
+def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    tiny_data.write_speech(tmp_path)
+    torch.manual_seed(0)
+    models = tmp_path / "models"
+    sp.save(Classifier(Config("s5", 1, 3, width=4, states=(4,), norm="layer")), models / "spoken.safetensors")
+    write_card(models / "spoken.safetensors", {"task": "speech", "task_parameters": {}})
+    shutil.copy(models / "spoken.safetensors", models / "without-a-card.safetensors")
+    monkeypatch.setattr(sweeping, "prepare", lambda threads: None)  # a switch of the whole process, also other tests'
+    monkeypatch.setattr(approaches, "default", lambda: ["last", "random", "unstructured-random"])  # to be quick
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "notes.md").write_text("Said by hand.")
+    arguments = ["reproduce", "--out", str(out), "--checkpoints", str(models), "--work", str(tmp_path / "work")]
+    arguments += ["--data", str(tmp_path), "--seeds", "0", "--examples", "2", "--ratios", "0.5", "--json"]
+    first = json.loads(CliRunner().invoke(app, arguments, catch_exceptions=False).stdout)
+    assert {Path(path).suffix for path in first["written"]} == {".md", ".tex", ".json", ".jsonl", ".png", ".html"}
+    assert all(Path(path).is_file() for path in first["written"])
+    front = (out / "README.md").read_text()
+    assert "Said by hand." in front
+    assert str(tmp_path) not in front.replace(str(out), "")
+    found = Results.read(out)
+    assert {one.checkpoint for one in found.cells} == {"spoken"}
+    assert {one.method for one in found.cells if one.speed} == {"full", "last", "surgeon"}
+    scale = reproduce.Scale([0.5], [0], examples=2)
+    assert reproduce.run_all(reproduce.trained(models), scale, tmp_path / "work", tmp_path).cells == found.cells

@@ -1,0 +1,258 @@
+"""Sweeps on a tiny model: what is evaluated, resuming, the largest ratio within a loss, other engines."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+import tiny_data
+from ssmprune import tasks
+from ssmprune.budget import largest_within
+from ssmprune.models.cards import write_card
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.sweeps import approaches, cells, engines
+from ssmprune.sweeps.baselines.unstructured import unstructured_random
+from ssmprune.sweeps.store import FULL, Key, Results, writing
+from ssmprune.sweeps.sweep import Sweep, entries, sweep
+from ssmprune.tasks._task import fewer
+from ssmprune.training.evaluate import evaluate
+from tiny_sweep import swept
+
+PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"
+SPEECH = Config("s5", inputs=1, outputs=3, width=4, states=(4, 4), norm="layer", step_min=1e-4)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A folder with data and three checkpoints with cards."""
+    root = tmp_path_factory.mktemp("sweep")
+    tiny_data.write_mnist(root)
+    tiny_data.write_speech(root)
+    torch.manual_seed(0)
+    mnist = Config("s5", inputs=1, outputs=10, width=4, states=(6, 6), norm="layer")
+    models = {"one": (mnist, "smnist"), "two": (replace(mnist, family="s4d", states=(12, 12)), "smnist")}
+    for name, (config, task) in {**models, "spoken": (SPEECH, "speech")}.items():
+        sp.save(Classifier(config), root / f"{name}.safetensors")
+        write_card(
+            root / f"{name}.safetensors", {"task": task, "task_parameters": {}, "seed": 0, "model": config.family}
+        )
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(root) -> Results:
+    return swept(root, root / "results", names=("one", "two"))
+
+
+def test_there_is_a_cell_for_every_method_ratio_and_seed_that_matters(results):
+    wanted = [(FULL, 0.0, 0)]
+    for ratio in (0.5, 1.0):
+        wanted += [("last", ratio, 0), ("surgeon", ratio, 0)]
+        wanted += [(name, ratio, seed) for name in ("random", "unstructured-random") for seed in (0, 1)]
+    for checkpoint in ("one", "two"):
+        found = [(cell.method, cell.ratio, cell.seed) for cell in results.cells if cell.checkpoint == checkpoint]
+        assert sorted(found) == sorted(wanted)
+    assert {cell.examples for cell in results.cells} == {20}
+    assert results.about["checkpoints"][1]["card"]["model"] == "s4d"
+
+
+def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
+    split = fewer(tasks.get("smnist").load("test", root), 20)
+    for cell in results.cells:
+        model = sp.load(results.checkpoint_file(cell.checkpoint))
+        if cell.method in ("last", "surgeon"):
+            model = sp.shrink(model, results.plan(cell))
+        if cell.method in ("last", "surgeon", FULL):
+            assert (evaluate(model, split).accuracy, sum(cell.states.values())) == (
+                cell.accuracy,
+                2 * sum(model.config.states),
+            )
+
+
+def test_approaches_are_what_the_library_does(root):
+    subject = cells.prepared(root / "one.safetensors", "one", tasks.get("smnist"), root, [("test", 1)], calibrate=True)
+    expected = {
+        "last": sp.make_plan(subject.systems, 0.5),
+        "surgeon": sp.refit_in_sequence(
+            sp.surgeon_plan(subject.systems, 0.5, sp.collect(subject.model, subject.calibration)),
+            subject.model,
+            subject.calibration,
+        ),
+        "surgeon-without-data": sp.surgeon_plan(subject.systems, 0.5),
+        "last+refit": sp.refit_in_sequence(sp.make_plan(subject.systems, 0.5), subject.model, subject.calibration),
+    }
+    for name, plan in expected.items():
+        model, made = approaches.get(name).prune(subject, 0.5, 0, None)
+        assert not any(plan.difference(made).values())
+        for layer, C in plan.C.items():
+            assert np.allclose(C, made.C[layer])
+            assert np.allclose(plan.D_change[layer], made.D_change[layer])
+        assert sum(model.config.states) == sum(int(keep.sum()) for keep in plan.keep.values())
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_unstructured_random_zeroes_as_many_elements_as_states_would_take(root, name):
+    model = sp.load(root / f"{name}.safetensors")
+    other = unstructured_random(model, 0.5, seed=3)
+    for before, after in zip(model.blocks, other.blocks, strict=True):
+        (log_poles, B), (log_poles2, B2) = before.ssm.discretized(), after.ssm.discretized()
+        gone = log_poles2.exp().abs() < 1e-6
+        assert int(gone.sum()) == len(gone) / 2
+        assert torch.equal(log_poles[~gone], log_poles2[~gone])
+        assert int((B2 == 0).sum()) == B.numel() / 2
+        assert torch.allclose(B2[B2 != 0], B[B2 != 0], rtol=1e-5)
+        zeros = (after.ssm.C == 0).all(-1)
+        assert int(zeros.sum()) == zeros.numel() / 2
+        assert torch.equal(before.ssm.C[~zeros], after.ssm.C[~zeros])
+
+
+def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, monkeypatch):
+    first = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
+    ran = []
+    monkeypatch.setattr(engines, "run", lambda subject, job: ran.append(job.key) or cells.run(subject, job))
+    again = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
+    assert (again.cells, ran) == (first.cells, [])
+    more = swept(root, tmp_path, Sweep(methods=["lamp"], ratios=[1.0], examples=10), names=("one", "two"))
+    assert [(key.checkpoint, key.method, key.ratio) for key in ran] == [
+        ("one", "lamp", 1.0),
+        ("two", FULL, 0.0),
+        ("two", "lamp", 1.0),
+    ]
+    assert more.about["methods"] == ["last", "lamp"]
+    assert more.about["ratios"] == [0.5, 1.0]
+    assert [entry["name"] for entry in more.about["checkpoints"]] == ["one", "two"]
+
+
+def test_killed_at_random_it_ends_with_the_cells_of_one_left_alone(root, tmp_path, results):
+    chance = random.Random(3)
+    for _ in range(2):
+        victim = as_script(root, tmp_path)
+        enough, deadline = count(tmp_path) + chance.randint(1, 4), time.monotonic() + 120
+        while victim.poll() is None and count(tmp_path) < enough and time.monotonic() < deadline:
+            time.sleep(0.001)
+        victim.kill()
+        victim.wait()
+    with (tmp_path / "cells.jsonl").open("a") as lines:
+        lines.write('{"checkpoint": "one", "met')  # torn, as by a loss of power
+    assert as_script(root, tmp_path).wait(240) == 0
+    alone, found = (
+        {key: cell for key, cell in results.by_key.items() if key.checkpoint == "one"},
+        Results.read(tmp_path),
+    )
+    assert count(tmp_path) == len(found.cells) == len(alone)  # no cell was done twice
+    for key, cell in alone.items():
+        assert found.by_key[key] == replace(cell, loss=pytest.approx(cell.loss))
+
+
+def count(folder: Path) -> int:
+    lines = folder / "cells.jsonl"
+    return lines.read_text().count("\n") if lines.exists() else 0
+
+
+def as_script(root: Path, out: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, str(PROGRAM), str(root), str(out)])
+
+
+def test_two_sweeps_cannot_write_to_one_folder(root, tmp_path):
+    with writing(tmp_path, {"format": "ssmprune-sweep", "version": 1, "checkpoints": [], "methods": [], "ratios": [],
+                            "seeds": []}), pytest.raises(sp.InputError, match="Another sweep"):  # fmt: skip
+        swept(root, tmp_path)
+
+
+def test_another_checkpoint_of_the_same_name_is_refused(root, tmp_path):
+    small = Sweep(methods=["last"], ratios=[0.5], examples=5)
+    swept(root, tmp_path / "out", small)
+    sp.save(Classifier(Config("s5", inputs=1, outputs=10, width=4, states=(2,))), tmp_path / "one.safetensors")
+    with pytest.raises(sp.InputError, match="another checkpoint called 'one'"):
+        sweep(entries([tmp_path / "one.safetensors"], "smnist"), small, tmp_path / "out", root)
+
+
+def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
+    plan = Sweep(methods=["last", "lamp"], ratios=[0.2, 0.5, 1.0], examples=30, max_loss=3.0)
+    found = swept(root, tmp_path, plan, names=("two",))
+    model = sp.load(root / "two.safetensors")
+    systems, split = sp.read(model), fewer(tasks.get("smnist").load("val", root), 30)
+    full = evaluate(model, split).accuracy
+    test = len(tasks.get("smnist").load("test", root))
+
+    def loss(ratio: float) -> float:
+        return 100 * (full - evaluate(sp.shrink(model, sp.make_plan(systems, ratio, sp.LAMP)), split).accuracy)
+
+    largest = largest_within(loss, 3.0, 24, plan.ratios)
+    for ratio in {largest.on_grid, largest.exact} - {0.0}:
+        assert Key("two", "lamp", ratio, 0, "test", test, 1.0) in found.by_key
+    assert Key("two", FULL, 0.0, 0, "test", test, 1.0) in found.by_key
+
+
+def test_at_half_the_rate_the_plan_is_that_of_the_full_rate(root, tmp_path):
+    plan = Sweep(methods=["last"], ratios=[0.5], examples=3)
+    swept(root, tmp_path, plan, names=("spoken",))
+    found = swept(root, tmp_path, replace(plan, every=2), names=("spoken",))
+    half = [cell for cell in found.cells if cell.rate == 0.5]
+    assert [cell.method for cell in half] == [FULL, "last"]
+    model = sp.shrink(sp.load(root / "spoken.safetensors"), found.plan(half[1])).at_rate(2)
+    split = tasks.get("speech").replace(every=2).load("test", root)
+    assert evaluate(model, split).loss == pytest.approx(half[1].loss)
+
+
+def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise sp.InputError("no such model")
+
+    monkeypatch.setattr(approaches, "get", lambda name: approaches.Approach(name, refuse))
+    plan = Sweep(methods=["last"], ratios=[0.5, 1.0], examples=5, max_loss=1.0)
+    found = swept(root, tmp_path, plan)
+    assert {cell.method for cell in found.cells} == {FULL}
+    assert set(found.refused.values()) == {"no such model"}
+    assert swept(root, tmp_path, plan).refused == found.refused
+
+
+def test_speed_is_measured_when_asked_for_also_of_cells_that_are_there(root, tmp_path):
+    plan = Sweep(methods=["last"], ratios=[1.0], examples=5)
+    assert {cell.speed for cell in swept(root, tmp_path, plan).cells} == {None}
+    assert all(cell.speed > 0 for cell in swept(root, tmp_path, replace(plan, speed=True)).cells)
+
+
+def test_ray_with_two_workers_finds_the_same(root, tmp_path, results):
+    with engines.named("ray", workers=2) as ray:
+        found = swept(root, tmp_path, names=("one", "two"), engine=ray)
+    assert found.by_key.keys() == results.by_key.keys()
+    for key, cell in results.by_key.items():
+        assert found.by_key[key] == replace(cell, loss=pytest.approx(cell.loss))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"methods": ["lost"]}, "no approach 'lost'"),
+        ({"ratios": [0.0]}, "above 0"),
+        ({"ratios": []}, "at least one"),
+    ],
+)
+def test_wrong_sweeps_are_refused(options, message):
+    with pytest.raises(sp.InputError, match=message):
+        Sweep(**options)
+
+
+def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
+    with pytest.raises(sp.InputError, match="no checkpoint at"):
+        entries([tmp_path / "none.safetensors"])
+    sp.save(Classifier(SPEECH), tmp_path / "bare.safetensors")
+    with pytest.raises(sp.InputError, match="--task"):
+        entries([tmp_path / "bare.safetensors"])
+    with pytest.raises(sp.InputError, match="different names"):
+        entries([root / "one.safetensors"] * 2)
+    with pytest.raises(sp.InputError, match=r"no sweep\.json"):
+        Results.read(tmp_path)
+    with pytest.raises(sp.InputError, match="no engine 'sun'"), engines.named("sun"):
+        pass

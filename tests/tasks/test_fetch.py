@@ -1,0 +1,196 @@
+"""Where data is looked for, how it is fetched and unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pooch
+import pytest
+
+from ssmprune.errors import InputError
+from ssmprune.tasks import _fetch, get
+from ssmprune.tasks._disk_cache import cached
+from ssmprune.tasks._fetch import Source, unpack
+from ssmprune.tasks._locations import data_folder, optional
+from ssmprune.tasks._progress import watched
+from tiny_data import write_cifar, write_imdb, write_mnist
+
+
+def tar(path: Path, members: dict[str, bytes | tarfile.TarInfo]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            if isinstance(content, tarfile.TarInfo):
+                archive.addfile(content)
+            else:
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def link(name: str, target: str, kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def test_the_folder_is_the_argument_then_the_variable_then_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path))
+    (tmp_path / "other").mkdir()
+    assert data_folder(tmp_path / "other") == tmp_path / "other"
+    assert data_folder() == tmp_path
+    monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path / "absent"))
+    with pytest.raises(InputError, match="SSMPRUNE_DATA"):
+        data_folder()
+    with pytest.raises(InputError, match="not a folder"):
+        data_folder(tmp_path / "absent")
+    monkeypatch.delenv("SSMPRUNE_DATA")
+    assert data_folder().name == "ssmprune"
+
+
+def test_the_variable_is_obeyed(tmp_path, monkeypatch):
+    write_mnist(tmp_path)
+    monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path))
+    assert len(get("smnist").load("test")) == 40
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    def without(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(InputError, match=r"Why\. .*ssmprune\[data\].*pooch"):
+        optional("pooch", "Why.")
+
+
+def test_what_is_there_is_not_fetched(tmp_path):
+    (tmp_path / "file.bin").write_bytes(b"here")
+    assert _fetch.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path) == tmp_path / "file.bin"
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """Downloads come from this dictionary of addresses instead of the network."""
+    files: dict[str, bytes] = {}
+
+    def download(self, url, output_file, pooch, check_only=False):
+        if url not in files:
+            raise OSError("no route to host")
+        self.progressbar.total = len(files[url])
+        self.progressbar.update(len(files[url]))
+        self.progressbar.reset()
+        self.progressbar.close()
+        Path(output_file).write_bytes(files[url])
+
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", download)
+    return files
+
+
+def test_a_file_is_fetched_once_with_its_checksum(tmp_path, served):
+    content = b"content"
+    source = Source("https://example.org/a/file.bin", "7 B", f"md5:{hashlib.md5(content).hexdigest()}")
+    served[source.url] = content
+    assert _fetch.fetch(source, tmp_path / "new").read_bytes() == content
+    served.clear()
+    assert _fetch.fetch(source, tmp_path / "new").read_bytes() == content
+
+
+def test_a_wrong_checksum_leaves_nothing(tmp_path, served):
+    source = Source("https://example.org/a/file.bin", "7 B", "md5:" + 32 * "0")
+    served[source.url] = b"something else"
+    with pytest.raises(InputError, match=r"https://example.org/a/file.bin \(7 B\)"):
+        _fetch.fetch(source, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_network_gives_address_and_size(tmp_path, served):
+    with pytest.raises(InputError, match=r"no route to host.*https://ossci.*\(10 MB\).*mnist"):
+        get("smnist").load("train", tmp_path)
+
+
+def test_archives_are_unpacked_and_read(tmp_path):
+    for write, folder, archive, task in (
+        (write_cifar, "cifar-10-batches-bin", "cifar-10-binary.tar.gz", "image"),
+        (write_imdb, "aclImdb", "aclImdb_v1.tar.gz", "text"),
+    ):
+        write(tmp_path / "folder")
+        (tmp_path / "archive").mkdir(exist_ok=True)
+        with tarfile.open(tmp_path / "archive" / archive, "w:gz") as file:
+            file.add(tmp_path / "folder" / folder, folder)
+        one, other = (get(task).load("test", tmp_path / where).batch(range(5)) for where in ("folder", "archive"))
+        assert np.array_equal(one.x, other.x)
+        get(task).load("train", tmp_path / "archive")
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"../evil": b"x"}, "outside"),
+        ({"a/../../evil": b"x"}, "outside"),
+        ({"/tmp/ssmprune_evil": b"x"}, "outside"),
+        ({"l": link("l", "/etc/passwd", tarfile.SYMTYPE)}, "no plain file"),
+        ({"l": link("l", "../../evil", tarfile.LNKTYPE)}, "no plain file"),
+        ({"p": link("p", "", tarfile.FIFOTYPE)}, "no plain file"),
+        ({"d": link("d", "", tarfile.CHRTYPE)}, "no plain file"),
+    ],
+)
+def test_no_member_leaves_the_folder(tmp_path, members, message):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    archive = tar(inner / "a.tar.gz", {"fine": b"1", **members})
+    with pytest.raises(InputError, match=message):
+        unpack(archive, inner / "out")
+    assert [path.name for path in inner.iterdir()] == ["a.tar.gz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["inner"]
+
+
+def test_bombs_are_bounded(tmp_path, monkeypatch):
+    archive = tar(tmp_path / "a.tar.gz", {str(i): b"x" * 100 for i in range(10)})
+    monkeypatch.setattr(_fetch, "BYTES", 999)
+    with pytest.raises(InputError, match="999 bytes"):
+        unpack(archive, tmp_path / "out")
+    monkeypatch.setattr(_fetch, "BYTES", 1000)
+    monkeypatch.setattr(_fetch, "MEMBERS", 9)
+    with pytest.raises(InputError, match="9 files"):
+        unpack(archive, tmp_path / "out")
+    monkeypatch.setattr(_fetch, "MEMBERS", 10)
+    assert len(list(unpack(archive, tmp_path / "out").iterdir())) == 10
+
+
+def test_a_cut_archive_leaves_nothing(tmp_path):
+    content = np.random.default_rng(0).bytes(50_000)
+    archive = tar(tmp_path / "a.tar.gz", {"one": content, "two": content})
+    archive.write_bytes(archive.read_bytes()[:70_000])
+    with pytest.raises(InputError, match="complete"):
+        unpack(archive, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+def test_an_archive_of_something_else(tmp_path):
+    tar(tmp_path / "aclImdb_v1.tar.gz", {"other/file": b"1"})
+    with pytest.raises(InputError, match="no aclImdb/train in it"):
+        get("text").load("train", tmp_path)
+
+
+def test_arrays_are_kept(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"a": np.arange(5), "b": np.ones((2, 3), np.uint8)}
+
+    for _ in range(3):
+        arrays = cached(tmp_path / "folder" / "x.safetensors", make)
+        assert arrays["a"].tolist() == [0, 1, 2, 3, 4]
+        assert arrays["b"].shape == (2, 3)
+    assert len(made) == 1
+
+
+def test_watching_changes_nothing(capsys):
+    assert list(watched(range(5), 5, "counting")) == [0, 1, 2, 3, 4]
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,178 @@
+"""`ssmprune train` and `evaluate` as users run them: from data to a card, pruned, fine-tuned, in two processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import typer
+from torch.distributed.run import get_args_parser
+
+import ssmprune as sp
+from ssmprune import tasks
+from ssmprune.cli import main
+from ssmprune.cli.common import app
+from ssmprune.models import cards
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.training import recipes
+from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.evaluate import evaluate
+from ssmprune.training.norm_statistics import measure_statistics
+from tiny_data import WORDS, write_cifar, write_mnist, write_speech
+from toy import PATIENCE, same
+
+ROOT = Path(__file__).parents[2]
+NEEDED = {
+    *("task", "task_parameters", "data", "model", "recipe", "settings", "seed", "training_examples", "epochs"),
+    *("validation_accuracy", "validation_curve", "test_accuracy", "test_loss", "test_examples", "seconds", "command"),
+}
+
+
+OF_SMNIST = {"task": "smnist", "task_parameters": {}, "model": "s4d"}
+
+
+def ssmprune(*words: object) -> dict:
+    """What the command prints as JSON; in this process, since importing torch anew takes seconds."""
+    told, complained = io.StringIO(), io.StringIO()
+    argv = ["ssmprune", *map(str, words), "--json"]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        redirect_stdout(told),
+        redirect_stderr(complained),
+        pytest.raises(SystemExit) as leave,
+    ):
+        main()
+    assert not leave.value.code, complained.getvalue()
+    return json.loads(told.getvalue())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """MNIST's layout with 112 training images, of which 101 train: two batches of 50."""
+    root = tmp_path_factory.mktemp("data")
+    write_mnist(root, 112)
+    write_cifar(root)
+    write_speech(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    return ssmprune("train", "smnist", "--model", "s4d", "--data", data, "--out", out, "--threads", 1)
+
+
+def test_what_is_trained_is_evaluated_pruned_and_tuned(trained, data, tmp_path):
+    best, small = Path(trained["best"]), tmp_path / "small.safetensors"
+    assert trained["finished"]
+    card = cards.read_card(best)
+    assert (card["task"], card["model"], card["recipe"]) == ("smnist", "s4d", "cpu")
+    assert card["command"].startswith("ssmprune train smnist --model s4d")
+    seen = ssmprune("evaluate", best, "--task", "smnist", "--data", data, "--split", "val")
+    assert seen["accuracy"] == card["validation_accuracy"] == trained["best_accuracy"]
+
+    ssmprune("prune", best, "--ratio", 0.5, "--out", small)
+    tuning = ("train", "smnist", "--recipe", "tune", "--from", small, "--data", data, "--out", tmp_path / "tuned")
+    tuned = ssmprune(*tuning)
+    model = sp.load(tuned["best"])
+    assert model.config.states == sp.load(small).config.states
+    assert cards.read_card(small) == cards.read_card(Path(trained["last"])) == OF_SMNIST
+    assert model.config.dropout == recipes.get("smnist", "s4d", "tune").dropout == 0.0
+    assert cards.read_card(Path(tuned["best"]))["model"] == "s4d"
+
+
+def test_half_the_rate_is_twice_the_step(data, tmp_path):
+    """Of a model that was trained on every second sample, every fourth is left."""
+    file = tmp_path / "model.safetensors"
+    sp.save(Classifier(Config(family="s5", inputs=1, outputs=len(WORDS), width=4, states=(4,))), file)
+    whole = tasks.get("speech")
+    for trained_at, parameters in ((1, {}), (2, {"every": 2})):
+        cards.write_card(file, {"task": "speech", "task_parameters": parameters})
+        seen = ssmprune("evaluate", file, "--task", "speech", "--data", data, "--every", 2)
+        right = evaluate(sp.load(file).at_rate(2), whole.replace(every=2 * trained_at).load("test", data))
+        assert seen["loss"] == right.loss != evaluate(sp.load(file), whole.load("test", data)).loss
+        assert seen["task_parameters"] == {"every": 2 * trained_at}
+    half, measured = whole.replace(every=2), sp.load(file).at_rate(2)
+    cards.write_card(file, {"task": "speech", "task_parameters": {}})
+    seen = ssmprune("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
+    measure_statistics(measured, [(x, None) for x in part_of(half.load("train", data), 9)])
+    assert seen["loss"] == evaluate(measured, half.load("test", data)).loss != right.loss
+
+
+def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
+    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--json")
+    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "log.jsonl").exists() and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    told, complained = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130, complained
+    assert "Interrupted" in complained
+    assert not told or not json.loads(told)["finished"]  # it says nothing when no step had begun
+
+
+def test_two_devices_are_one_training(trained, data, tmp_path):
+    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--devices", 2, "--json")
+    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    pair = json.loads(done.stdout)  # one document: the two speak with one voice
+    assert pair["finished"]
+    assert pair["steps"] == trained["steps"]
+    assert (tmp_path / "best.card.json").is_file()
+
+
+def test_torchrun_leaves_every_option_of_ours_alone():
+    command = typer.main.get_command(app).commands["train"]
+    options = [name for option in command.params for name in option.opts if name.startswith("-")]
+    words = ["train", "smnist", *(word for name in options for word in (name, "1"))]
+    assert get_args_parser().parse_args(["-m", "ssmprune", *words]).training_script_args == words
+
+
+def test_another_start_is_another_training(trained, data, tmp_path):
+    model, other = sp.load(trained["best"]), tmp_path / "other.safetensors"
+    with torch.no_grad():
+        model.decoder.bias += 1
+    sp.save(model, other)
+    options = ("--recipe", "tune", "--data", data, "--out", tmp_path / "tuned")
+    first = ssmprune("train", "smnist", "--from", trained["best"], *options)
+    again = ssmprune("train", "smnist", "--from", trained["best"], *options)
+    assert same(Path(first["best"]), Path(again["best"]))
+    with pytest.raises(AssertionError, match="holds another training"):
+        ssmprune("train", "smnist", "--from", other, *options)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("evaluate BEST --task scifar", "The model has 1 inputs, the task 3"),
+        ("train scifar --from BEST --out RUN", "The model has 1 inputs, the task 3"),
+        ("train smnist --from BEST --model s5 --out RUN", "The recipe is for s5, the model to start from is an s4d"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(words, message, trained, data, tmp_path):
+    words = words.replace("BEST", trained["best"]).replace("RUN", str(tmp_path / "run")).split()
+    with pytest.raises(AssertionError, match=message):
+        ssmprune(*words, "--data", data)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "checkpoints").rglob("*.safetensors")), ids=lambda file: file.stem)
+def test_shipped_checkpoints_have_whole_cards_and_are_small(file):
+    card = cards.read_card(file)
+    assert card.keys() >= NEEDED
+    assert recipes.Recipe(**card["settings"]) == recipes.get(card["task"], card["model"], card["recipe"])
+    assert card["validation_accuracy"] == max(card["validation_curve"])
+    assert f"ssmprune train {card['task']}" in card["command"]
+    assert file.stat().st_size < 2_000_000
