@@ -19,10 +19,10 @@ from .allocation import layer_adaptive, layer_share, pooled, uniform
 from .apply import convert, mask, read, shrink
 from .calibration import Moments, collect, energies, white_noise
 from .certificates import Certificate, certify
-from .checkpoint import load, save
 from .discretization import bilinear, zoh
 from .errors import InputError
 from .methods import AIRE, GLOBAL_HINF, GLOBAL_MAGNITUDE, LAMP, LAST, RANDOM, UNIFORM_HINF, UNIFORM_MAGNITUDE, Method
+from .models import load, save
 from .plan import Plan, make_plan, plan_from_scores
 from .pruning import Pruning, prune
 from .sequence import refit_in_sequence

@@ -13,8 +13,7 @@ import numpy as np
 
 from .adapters import Adapter, layers_of
 from .arrays import Mask
-from .checkpoint import need_torch
-from .errors import InputError
+from .errors import InputError, need_torch
 from .plan import Plan
 from .system import DiagonalSystem
 

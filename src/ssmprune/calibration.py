@@ -11,8 +11,7 @@ import numpy as np
 
 from .adapters import Adapter, layers_of, whole_batches
 from .arrays import Complex, Real
-from .checkpoint import need_torch
-from .errors import InputError
+from .errors import InputError, need_torch
 from .features import Layout, weights
 from .system import DiagonalSystem
 

@@ -1,4 +1,12 @@
-"""The one exception a user is meant to meet."""
+"""The one exception a user is meant to meet, and the two mistakes that every room has to report."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+Member = TypeVar("Member")
 
 
 class InputError(ValueError):
@@ -6,3 +14,35 @@ class InputError(ValueError):
 
     The command line prints the message alone and exits with code 2.
     """
+
+
+def one_of(kind: str, name: object, known: Mapping[str, Member]) -> Member:
+    """Return the member called `name`; an unknown name is an error that lists the names there are.
+
+    >>> one_of("fruit", "apple", {"apple": 1, "pear": 2})
+    1
+    >>> one_of("fruit", "plum", {"apple": 1, "pear": 2})
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: There is no fruit 'plum'; there are apple, pear.
+    """
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
+    return known[name]
+
+
+def need(module: str, extra: str, purpose: str) -> Any:
+    """Import and return an optional package; where it is missing, say what needs it and how to install it.
+
+    >>> need("no_such_package", "data", "Pathfinder pictures need Pillow")
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: Pathfinder pictures need Pillow; install it with `pip install 'ssmprune[data]'`.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"{purpose}; install it with `pip install 'ssmprune[{extra}]'`.") from error
+
+
+def need_torch() -> None:
+    """Raise a clear error where torch is not installed."""
+    need("torch", "torch", "Models need PyTorch")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .adapters import Adapter, layers_of, whole_batches
-from .checkpoint import need_torch
+from .errors import need_torch
 from .features import Layout, readout, weights
 from .plan import Plan
 from .surgeon import take_over

@@ -13,8 +13,7 @@ from typing import Any
 
 from .budget import GRID, largest_within, ratio_for
 from .certificates import certify, energy_lost
-from .checkpoint import need_torch
-from .errors import InputError
+from .errors import InputError, need_torch
 from .pruning import Pruning, Target
 
 ROUNDS = 5  # of timing

@@ -101,7 +101,7 @@ def build(stored: list[Stored], weights: Weights, **architecture: Any) -> Classi
 
     Sizes come from the arrays; `architecture` holds the other entries of `Config`.
     """
-    from ..checkpoint import need_torch
+    from ..errors import need_torch
 
     need_torch()
     import torch

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, need
 from ..files import read_whole, write_atomically
 
 ARRAY, COMPLEX, SCALAR = 1, 2, 3  # Flax's extension types
@@ -123,11 +123,7 @@ def _check_depth(tree: Any) -> None:
 
 
 def _msgpack() -> Any:
-    try:
-        import msgpack  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise InputError("Flax files need msgpack; install it with `pip install 'ssmprune[flax]'`.") from error
-    return msgpack
+    return need("msgpack", "flax", "Flax files need msgpack")
 
 
 def _from_safetensors(content: bytes) -> dict[str, Any]:
@@ -155,7 +151,7 @@ def _check_zip(content: bytes) -> None:
 
 
 def _from_torch(content: bytes) -> dict[str, Any]:
-    from ..checkpoint import need_torch
+    from ..errors import need_torch
 
     need_torch()
     import torch

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..checkpoint import need_torch
+from ..errors import need_torch
 from .common import Json, Out, app, show, table
 
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")]

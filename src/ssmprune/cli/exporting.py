@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..checkpoint import load, need_torch
+from ..errors import need_torch
+from ..models import load
 from .common import Checkpoint, Json, Out, app, show, table
 
 

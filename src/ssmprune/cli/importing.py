@@ -12,8 +12,8 @@ import typer
 
 from .. import adapters
 from ..adapters._files import load_tree
-from ..checkpoint import save
 from ..errors import InputError
+from ..models import save
 from .common import Json, Out, app, show, table
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from ..checkpoint import need_torch
-from ..errors import InputError
+from ..errors import InputError, need_torch
 from ..files import check_writable
 from .common import Json, MethodName, Ratio, app, method_named, show, table
 

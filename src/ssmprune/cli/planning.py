@@ -14,9 +14,9 @@ from rich.console import Group
 from .. import targets, tasks
 from ..certificates import Certificate
 from ..certificates import certify as certify_plan
-from ..checkpoint import load
 from ..errors import InputError
 from ..files import check_writable
+from ..models import load
 from ..plan import Plan
 from ..pruning import Pruning, Target
 from .common import (

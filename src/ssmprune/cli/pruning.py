@@ -10,8 +10,7 @@ import numpy as np
 from .. import apply
 from ..allocation import energy_normalised
 from ..arrays import Real
-from ..checkpoint import load, save
-from ..models import cards
+from ..models import cards, load, save
 from ..plan import Plan, make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table

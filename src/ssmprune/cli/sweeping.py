@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..checkpoint import need_torch
-from ..errors import InputError
+from ..errors import InputError, need_torch
 from .common import Data, Json, app, show, table
 from .training import Threads, prepare
 

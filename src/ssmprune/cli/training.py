@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from .. import tasks
-from ..checkpoint import load, need_torch
-from ..errors import InputError
+from ..errors import InputError, need_torch
+from ..models import load
 from .common import Checkpoint, Data, Json, app, show, table
 from .failures import INTERRUPTED
 

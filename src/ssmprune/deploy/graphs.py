@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.scan import scan  # becomes ONNX's Scan, whose length is free
 
-from ..errors import InputError
+from ..errors import InputError, need
 from ..files import write_atomically
 from ..models.classifier import Classifier
 from ..models.s4d import S4DLayer
@@ -207,10 +207,7 @@ def _example(model: Classifier, mode: str) -> tuple[tuple[Any, ...], tuple[Any, 
 
 
 def _to_onnx(module: nn.Module, example: tuple[Any, ...], free: tuple[Any, ...]) -> bytes:
-    try:
-        import onnxscript  # noqa: F401  (torch's exporter needs it)
-    except ImportError as error:
-        raise InputError("ONNX export needs onnx and onnxscript; install `ssmprune[export]`.") from error
+    need("onnxscript", "export", "ONNX export needs onnx and onnxscript, which torch's exporter calls")
     count = len(example[3]) if len(example) > 1 else 0
     states = [f"state_{i}" for i in range(count)]
     inputs = ["x", "steps", "total", *states] if count else ["x"]

@@ -3,4 +3,32 @@
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
 is an ordinary model: `scan` runs the recurrences, `s5` and `s4d` are the layers, `block` puts one between a norm
 and a gate, `classifier` stacks the blocks, `checkpoint` saves and loads.
+
+`load` and `save` stand here, so that `import ssmprune` does not import torch.
 """
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import need_torch
+
+if TYPE_CHECKING:
+    from .classifier import Classifier
+
+
+def load(path: str | os.PathLike[str]) -> Classifier:
+    """Load one of our models, full or shrunk, in evaluation mode."""
+    need_torch()
+    from . import checkpoint
+
+    return checkpoint.load(path)
+
+
+def save(model: Classifier, path: str | os.PathLike[str]) -> None:
+    """Save one of our models as a single safetensors file that `load` reads anywhere."""
+    need_torch()
+    from . import checkpoint
+
+    checkpoint.save(model, path)

@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import apply
 from ..arrays import Real
-from ..checkpoint import load
 from ..errors import InputError
+from ..models import load
 from ..sweeps.store import FULL, Cell, Results
 from ..system import DiagonalSystem
 

@@ -14,8 +14,8 @@ from .. import apply
 from ..bench.timing import interleaved
 from ..bench.work import parameters
 from ..calibration import collect
-from ..checkpoint import load
 from ..methods import GLOBAL_HINF, LAST, RANDOM, UNIFORM_HINF
+from ..models import load
 from ..models.classifier import Classifier
 from ..plan import make_plan
 from ..sequence import refit_in_sequence

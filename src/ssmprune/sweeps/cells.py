@@ -13,8 +13,8 @@ from .. import apply, tasks
 from ..bench.speed import evaluation
 from ..bench.timing import interleaved
 from ..bench.work import parameters
-from ..checkpoint import load
 from ..errors import InputError
+from ..models import load
 from ..models.cards import task_parameters
 from ..models.classifier import Classifier
 from ..plan import Plan

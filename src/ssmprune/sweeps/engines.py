@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..errors import InputError
+from ..errors import InputError, need
 from .approaches import Subject
 from .cells import Done, Job, run
 
@@ -99,7 +98,4 @@ class _Worker:
 
 
 def _ray() -> Any:
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise InputError("The engine ray needs Ray; install it with `pip install 'ssmprune[ray]'`.") from error
+    return need("ray", "ray", "The engine ray needs Ray")

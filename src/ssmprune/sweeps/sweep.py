@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from ..budget import GRID
-from ..checkpoint import load
 from ..errors import InputError
+from ..models import load
 from ..models.cards import read_card
 from . import approaches
 from .approaches import Subject

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError
+from ...errors import InputError, need
 from ...files import write_atomically
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 def need_matplotlib() -> None:
     """Raise a clear error where matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise InputError("Figures need matplotlib; install it with `pip install 'ssmprune[plot]'`.") from error
+    need("matplotlib", "plot", "Figures need matplotlib")
 
 
 def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = WIDTH) -> tuple[Figure, list[Axes]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InputError
+from ...errors import need
 from ..curves import label
 from ..figures._style import styles
 
@@ -137,10 +137,7 @@ def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
 
 
 def _need_bokeh() -> None:
-    try:
-        import bokeh  # noqa: F401 (only whether it is there)
-    except ImportError as error:
-        raise InputError("The report needs Bokeh; install it with `pip install 'ssmprune[report]'`.") from error
+    need("bokeh", "report", "The report needs Bokeh")
 
 
 def embedded(data: Any) -> str:
