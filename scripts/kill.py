@@ -34,7 +34,7 @@ from ssmprune.models.config import Config
 from ssmprune.plan import Plan, make_plan
 from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get, listops, pathfinder
-from ssmprune.tasks._sample import to_idx
+from ssmprune.tasks._formats import to_idx
 from ssmprune.training.recipes import Recipe
 from ssmprune.training.train import train
 

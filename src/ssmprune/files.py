@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from .errors import InputError
 
 ABANDONED = 3600  # seconds after which a part that nobody has renamed belongs to a process that was killed
+OURS = "ssmprune-"  # how the names of our formats begin
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -62,12 +64,69 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """Return all bytes of a file; what cannot be read is an error that names it."""
+def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Return all bytes of a file of at most `most` bytes; what cannot be read is an error that names it."""
+    path = existing(path)
     try:
-        return existing(path).read_bytes()
+        with path.open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    if most is not None and len(content) > most:
+        raise InputError(f"{path} has more than {most:,} bytes; too many for what it should hold.")
+    return content
+
+
+def save_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays, and texts about them, as one safetensors file: complete or absent, with a digest of its content.
+
+    The same content gives the same bytes, and a file that `load_tensors` accepts is the one that was written.
+    """
+    from safetensors.numpy import save
+
+    tensors = {name: np.asarray(values, order="C") for name, values in tensors.items()}  # written as it lies
+    metadata = {**(about or {})}
+    metadata["digest"] = _digest_of_file(tensors, metadata)
+    write_atomically(path, _with_metadata(save(tensors), metadata))
+
+
+def load_tensors(
+    path: str | os.PathLike[str], *, needs_digest: bool = True
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays and the texts that `save_tensors` wrote; a damaged file, or one of another kind, is an error.
+
+    needs_digest: False accepts a file without a digest; a wrong one is refused all the same.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = existing(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the last three for types numpy lacks
+        raise InputError(f"{path} is damaged or no safetensors file of ours ({error}).") from error
+    announced = about.pop("digest", None)
+    if announced is None and needs_digest:
+        raise InputError(f"{path} was not saved by ssmprune, or is damaged: it has no digest.")
+    if announced not in (None, _digest_of_file(tensors, about)):
+        raise InputError(f"{path} is damaged: its digest is wrong. Fetch or make it again.")
+    return tensors, about
+
+
+def check_format(path: str | os.PathLike[str], about: Mapping[str, str], name: str, version: int) -> None:
+    """Refuse a file whose `format` and `version` are not those that a reader expects."""
+    given = about.get("format", "")
+    if given != name and given.startswith(OURS):
+        raise InputError(f"{path} is a {given.removeprefix(OURS)!s:.40}; expected a {name.removeprefix(OURS)}.")
+    if given != name:
+        raise InputError(f"{path} was not saved by ssmprune (its format is {given or None!r:.40}).")
+    if about.get("version") != str(version):
+        raise InputError(f"{path} has version {about.get('version')}; this ssmprune reads version {version}.")
 
 
 def digest(arrays: Mapping[str, NDArray[Any]], about: str = "") -> str:
@@ -81,6 +140,20 @@ def digest(arrays: Mapping[str, NDArray[Any]], about: str = "") -> str:
         sums.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
         sums.update(np.ascontiguousarray(arrays[name]).tobytes())
     return sums.hexdigest()
+
+
+def _digest_of_file(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> str:
+    """Return the digest of arrays and texts, but for format and version: those are compared with what is expected."""
+    return digest(tensors, "".join(about[key] for key in sorted(about.keys() - {"format", "version"})))
+
+
+def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
+    """Put texts into a safetensors file, in the order of their names: the library's own order is another each time."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(content[8:start])}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # arrays begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def check_writable(path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._records import kept_records, read_records
+from ssmprune.tasks._data import load_or_make_records
+from ssmprune.tasks._formats import read_records
 from tiny_data import write_cifar
 
 
@@ -75,5 +76,5 @@ def test_kept_records_are_made_once_and_again_when_damaged(tmp_path):
     for damage, times in ((False, 1), (False, 1), (True, 2)):
         if damage:
             path.write_bytes(b"123")
-        assert kept_records(path, 3, make).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert load_or_make_records(path, 3, make).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert len(made) == times

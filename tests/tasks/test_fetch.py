@@ -13,11 +13,8 @@ import pooch
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import _fetch, get
-from ssmprune.tasks._disk_cache import cached
-from ssmprune.tasks._fetch import Source, unpack
-from ssmprune.tasks._locations import data_folder, optional
-from ssmprune.tasks._progress import watched
+from ssmprune.tasks import _data, get
+from ssmprune.tasks._data import Source, data_folder, load_or_make, unpack
 from tiny_data import write_cifar, write_imdb, write_mnist
 
 
@@ -59,18 +56,21 @@ def test_the_variable_is_obeyed(tmp_path, monkeypatch):
     assert len(get("smnist").load("test")) == 40
 
 
-def test_a_missing_extra_is_named(monkeypatch):
+def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     def without(name):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(InputError, match=r"Why\. .*ssmprune\[data\].*pooch"):
-        optional("pooch", "Why.")
+    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
+    with pytest.raises(InputError, match=r"set \$SSMPRUNE_DATA\. .*pooch.*ssmprune\[data\]"):
+        data_folder()
+    with pytest.raises(InputError, match=r"file\.bin \(4 B\).*pooch.*ssmprune\[data\]"):
+        _data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path)
 
 
 def test_what_is_there_is_not_fetched(tmp_path):
     (tmp_path / "file.bin").write_bytes(b"here")
-    assert _fetch.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path) == tmp_path / "file.bin"
+    assert _data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path) == tmp_path / "file.bin"
 
 
 @pytest.fixture
@@ -95,16 +95,16 @@ def test_a_file_is_fetched_once_with_its_checksum(tmp_path, served):
     content = b"content"
     source = Source("https://example.org/a/file.bin", "7 B", f"md5:{hashlib.md5(content).hexdigest()}")
     served[source.url] = content
-    assert _fetch.fetch(source, tmp_path / "new").read_bytes() == content
+    assert _data.fetch(source, tmp_path / "new").read_bytes() == content
     served.clear()
-    assert _fetch.fetch(source, tmp_path / "new").read_bytes() == content
+    assert _data.fetch(source, tmp_path / "new").read_bytes() == content
 
 
 def test_a_wrong_checksum_leaves_nothing(tmp_path, served):
     source = Source("https://example.org/a/file.bin", "7 B", "md5:" + 32 * "0")
     served[source.url] = b"something else"
     with pytest.raises(InputError, match=r"https://example.org/a/file.bin \(7 B\)"):
-        _fetch.fetch(source, tmp_path)
+        _data.fetch(source, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -122,8 +122,8 @@ def test_archives_are_unpacked_and_read(tmp_path):
         (tmp_path / "archive").mkdir(exist_ok=True)
         with tarfile.open(tmp_path / "archive" / archive, "w:gz") as file:
             file.add(tmp_path / "folder" / folder, folder)
-        one, other = (get(task).load("test", tmp_path / where).batch(range(5)) for where in ("folder", "archive"))
-        assert np.array_equal(one.x, other.x)
+        ours, unpacked = (get(task).load("test", tmp_path / origin) for origin in ("folder", "archive"))
+        assert np.array_equal(ours.batch(range(5)).x, unpacked.batch(range(5)).x)
         get(task).load("train", tmp_path / "archive")
 
 
@@ -151,14 +151,14 @@ def test_no_member_leaves_the_folder(tmp_path, members, message):
 
 def test_bombs_are_bounded(tmp_path, monkeypatch):
     archive = tar(tmp_path / "a.tar.gz", {str(i): b"x" * 100 for i in range(10)})
-    monkeypatch.setattr(_fetch, "BYTES", 999)
+    monkeypatch.setattr(_data, "BYTES", 999)
     with pytest.raises(InputError, match="999 bytes"):
         unpack(archive, tmp_path / "out")
-    monkeypatch.setattr(_fetch, "BYTES", 1000)
-    monkeypatch.setattr(_fetch, "MEMBERS", 9)
+    monkeypatch.setattr(_data, "BYTES", 1000)
+    monkeypatch.setattr(_data, "MEMBERS", 9)
     with pytest.raises(InputError, match="9 files"):
         unpack(archive, tmp_path / "out")
-    monkeypatch.setattr(_fetch, "MEMBERS", 10)
+    monkeypatch.setattr(_data, "MEMBERS", 10)
     assert len(list(unpack(archive, tmp_path / "out").iterdir())) == 10
 
 
@@ -185,12 +185,7 @@ def test_arrays_are_kept(tmp_path):
         return {"a": np.arange(5), "b": np.ones((2, 3), np.uint8)}
 
     for _ in range(3):
-        arrays = cached(tmp_path / "folder" / "x.safetensors", make)
+        arrays = load_or_make(tmp_path / "folder" / "x.safetensors", make)
         assert arrays["a"].tolist() == [0, 1, 2, 3, 4]
         assert arrays["b"].shape == (2, 3)
     assert len(made) == 1
-
-
-def test_watching_changes_nothing(capsys):
-    assert list(watched(range(5), 5, "counting")) == [0, 1, 2, 3, 4]
-    assert capsys.readouterr().out == ""

@@ -11,7 +11,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._idx import read_idx
+from ssmprune.tasks._formats import read_idx
 from ssmprune.tasks._sample import load_sample, make_sample
 from ssmprune.tasks.psmnist import bit_reversal
 from tiny_data import idx, write_mnist

@@ -9,9 +9,8 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._contours import draw
+from ssmprune.tasks._contours import draw, paint
 from ssmprune.tasks._lra_pictures import read_pictures
-from ssmprune.tasks._strokes import paint
 from tiny_data import write_lra_pathfinder
 
 LOOKS = {name: get(name).look for name in ("pathfinder", "pathx")}

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import _tsv, get
+from ssmprune.tasks import _formats, get
+from ssmprune.tasks._formats import read_rows
 from ssmprune.tasks._padding import Documents
-from ssmprune.tasks._tsv import read_rows
 from ssmprune.tasks.text import token_table, vocabulary
 from tiny_data import write_imdb, write_pairs
 
@@ -77,7 +77,7 @@ def test_an_empty_half_and_an_enormous_review_are_refused(tmp_path):
     file = tmp_path / "aclImdb" / "train" / "pos" / "0_0.txt"
     with file.open("wb") as sparse:
         sparse.truncate(2**40)
-    with pytest.raises(InputError, match="no review"):
+    with pytest.raises(InputError, match="more than 1,048,576 bytes"):
         get("text").load("train", tmp_path)
     for file in (tmp_path / "aclImdb" / "test" / "neg").iterdir():
         file.unlink()
@@ -127,7 +127,7 @@ def test_empty_files_and_documents(tmp_path):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(_tsv, "LONGEST", 100)
+    monkeypatch.setattr(_formats, "LONGEST_LINE", 100)
     path = tmp_path / "a.tsv"
     path.write_text("a\t" + "b" * 97 + "\n")
     assert len(list(read_rows(path, 2))) == 1

@@ -1,11 +1,16 @@
-"""The tasks: every module here that exports TASK is one, found by looking."""
+"""The ten tasks of the paper: each plain module here exports its TASK and is found without being registered.
+
+`_task` says what a task and its splits are; `_data` finds, fetches, unpacks and keeps files, `_formats` reads them.
+Shared by some tasks: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the published ones),
+`_listops_trees`, `_padding` (texts of different lengths). `_sample` is the MNIST inside the package.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 
 from .._registry import members
-from ..errors import InputError
+from ..errors import one_of
 from ._task import Batch, Split, Task
 
 __all__ = ["Batch", "Split", "Task", "found", "get"]
@@ -13,7 +18,7 @@ __all__ = ["Batch", "Split", "Task", "found", "get"]
 
 @cache
 def found() -> dict[str, Task]:
-    """Every task by its name.
+    """Return every task by its name.
 
     >>> "smnist" in found()
     True
@@ -23,8 +28,5 @@ def found() -> dict[str, Task]:
 
 
 def get(name: str) -> Task:
-    """The task called `name`."""
-    tasks = found()
-    if name not in tasks:
-        raise InputError(f"Unknown task {name!r}; there are {', '.join(sorted(tasks))}.")
-    return tasks[name]
+    """Return the task called `name`."""
+    return one_of("task", name, found())

@@ -19,12 +19,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ._strokes import Canvas, Floats, Mask, paint, touches
-
 SCALE = 2  # canvas pixels per picture pixel
 DIRECTIONS = 16  # tried for each dash
 TRIES = 12  # to place a distractor
 SLACK = 1.0  # canvas pixels by which rounding may bring two strokes closer
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Canvas = NDArray[np.uint8]  # (pictures, side, side)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Pen:
     """Draws pictures of one look."""
 
     def __init__(self, look: Look, rng: np.random.Generator) -> None:
-        """Everything this pen draws depends on the look and the generator alone."""
+        """Prepare a pen; what it draws depends on the look and the generator alone."""
         self.look, self.rng = look, rng
         self.size, self.dash, self.half, self.radius = (
             SCALE * measure for measure in (look.size, look.dash, look.thickness / 2, look.radius)
@@ -101,7 +103,7 @@ class Pen:
         self.side = int(self.size) + 2 * self.border
 
     def start(self, pictures: int) -> Scenes:
-        """Two seeds in every picture, at their distance."""
+        """Place two seeds in every picture, at their distance."""
         margin = SCALE * np.array(self.look.margins)[self._choose(len(self.look.margins), pictures)]
         apart = SCALE * self.look.distance / 2 * _unit(2 * np.pi * self.rng.random(pictures))
         room = math.ceil(self.radius) + np.abs(apart)
@@ -113,7 +115,7 @@ class Pen:
         return Scenes(margin, (first, second), near)
 
     def lengthen(self, scenes: Scenes, which: int, last: bool) -> Scenes:
-        """One more dash of contour `which`; pictures in which there is no room are dropped."""
+        """Add one more dash to contour `which`; pictures in which there is no room are dropped."""
         scenes = _select(scenes, self._extend(scenes.contours[which], scenes.near[1 - which], scenes.margin, last))
         start, end = _ends(scenes.contours[which].dashes[-1])
         paint(scenes.near[which], start, end, self.half + self._clearance(scenes.margin))
@@ -122,7 +124,7 @@ class Pen:
         return scenes
 
     def distract(self, scenes: Scenes) -> Scenes:
-        """One more distractor in every picture; pictures in which there is no room are dropped."""
+        """Draw one more distractor in every picture; pictures in which there is no room are dropped."""
         pictures = len(scenes.margin)
         taken = np.maximum(*scenes.near)
         dashes = np.zeros((self.look.few, pictures, 2, 2))
@@ -187,30 +189,60 @@ class Pen:
         return np.asarray(free[rows, chosen])
 
     def _clearance(self, margin: Floats) -> Floats:
-        """How far the axis of a stroke stays from the edge of a stroke or disc that it must not join."""
+        """Return how far the axis of a stroke stays from the edge of a stroke or disc that it must not join."""
         return 2 * margin + self.half + SLACK
 
     def _apart(self, margin: Floats) -> Floats:
-        """How far the axes of two strokes stay apart that could join without harm (of distractors, of one contour)."""
+        """Return how far apart the axes of two strokes stay that may join: of distractors, of one contour."""
         return margin + 2 * self.half + SLACK
 
     def _seed(self, place: Floats) -> Contour:
         return Contour(place, self._frame(len(place)), place, np.zeros(len(place)))
 
     def _frame(self, pictures: int) -> Canvas:
-        """Canvases on which only the border is taken, and room within it for half a disc."""
+        """Return canvases on which only the border is taken, and room within it for half a disc."""
         canvas = np.full((pictures, self.side, self.side), 255, np.uint8)
         inset = self.border + math.ceil(self.radius)
         canvas[:, inset:-inset, inset:-inset] = 0
         return canvas
 
     def _somewhere(self, taken: Canvas) -> Floats:
-        """A random place on every canvas, free if one of some tries is."""
+        """Return a random place on every canvas, free if one of some tries is."""
         places = self.border + self.rng.random((len(taken), 64, 2)) * (self.size - 1)
         return np.asarray(places[np.arange(len(taken)), touches(taken, places[:, :, None]).argmin(axis=1)])
 
-    def _choose(self, among: int, pictures: int) -> NDArray[np.int64]:
-        return (self.rng.random(pictures) * among).astype(np.int64)
+    def _choose(self, choices: int, pictures: int) -> NDArray[np.int64]:
+        return (self.rng.random(pictures) * choices).astype(np.int64)
+
+
+def paint(canvas: Canvas, start: Floats, end: Floats, radius: float | Floats) -> None:
+    """Draw a stroke on every canvas: all that is within `radius` of the line from start to end, (pictures, 2) each.
+
+    The canvas has to have room around the stroke.
+
+    >>> canvas = np.zeros((1, 5, 7), np.uint8)
+    >>> paint(canvas, np.array([[2.0, 2.0]]), np.array([[2.0, 4.0]]), 0.5)
+    >>> canvas[0, 1:4].tolist()
+    [[0, 0, 0, 0, 0, 0, 0], [0, 0, 255, 255, 255, 0, 0], [0, 0, 0, 0, 0, 0, 0]]
+    """
+    line = (end - start).astype(np.float32)
+    wide = np.broadcast_to(np.asarray(radius, np.float32), len(canvas))[:, None, None]
+    reach = math.ceil(np.abs(line).max(initial=0) / 2 + wide.max(initial=0))
+    window = np.rint((start + end) / 2).astype(np.int64)[:, :, None] + np.arange(-reach, reach + 1)
+    y, x = (window - start[:, :, None]).astype(np.float32).transpose(1, 0, 2)
+    y, x = y[:, :, None], x[:, None, :]
+    dy, dx = line.T[:, :, None, None]
+    along = np.clip((y * dy + x * dx) / np.maximum(dy * dy + dx * dx, 1e-9), 0, 1)  # the nearest point of the line
+    distance = np.sqrt((y - along * dy) ** 2 + (x - along * dx) ** 2)  # not hypot: it rounds as the platform likes
+    ink = (255 * np.clip(wide + 0.5 - distance, 0, 1)).astype(np.uint8)
+    place = np.arange(len(canvas))[:, None, None], window[:, 0, :, None], window[:, 1, None, :]
+    canvas[place] = np.maximum(canvas[place], ink)
+
+
+def touches(canvas: Canvas, points: Floats) -> Mask:
+    """Return whether any of some points (pictures, groups, points, 2) is painted: (pictures, groups)."""
+    y, x = np.rint(points).astype(np.int64).transpose(3, 0, 1, 2)
+    return np.asarray((canvas[np.arange(len(canvas))[:, None, None], y, x] > 127).any(axis=2))
 
 
 def _ends(dash: Floats) -> tuple[Floats, Floats]:
@@ -221,12 +253,12 @@ def _unit(angle: Floats) -> Floats:
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1)
 
 
-Part = TypeVar("Part")
+Structure = TypeVar("Structure")
 
 
-def _select(part: Part, chosen: Mask) -> Part:
-    """The same structure with only the chosen pictures in its arrays."""
-    return part if chosen.all() else cast(Part, _chosen(part, chosen))
+def _select(structure: Structure, chosen: Mask) -> Structure:
+    """Return the same structure with only the chosen pictures in its arrays."""
+    return structure if chosen.all() else cast(Structure, _chosen(structure, chosen))
 
 
 def _chosen(part: Any, chosen: Mask) -> Any:

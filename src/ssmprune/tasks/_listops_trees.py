@@ -21,7 +21,7 @@ TOKENS = ("<pad>", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 DIGIT, OPERATOR, CLOSE = 1, 11, 15  # tokens of 0, of [MIN, of ]
 MIN, MAX, MED, SM = range(4)
 DEEPEST = 10
-PATIENCE = 30  # batches without anything new before we say so
+PATIENCE = 30  # batches without anything new before an error says so
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +61,7 @@ def grow(trees: int, rng: np.random.Generator) -> list[Level]:
 
 
 def evaluate(levels: list[Level]) -> tuple[list[Ints], list[Ints]]:
-    """Of every node, level by level: its value, and the number of tokens it is written with."""
+    """Return, of every node, level by level, its value and the number of tokens it is written with."""
     values, lengths = [levels[-1].symbol], [np.ones_like(levels[-1].symbol)]
     for level in reversed(levels[:-1]):
         value, length = level.symbol.copy(), np.ones_like(level.symbol)
@@ -73,7 +73,7 @@ def evaluate(levels: list[Level]) -> tuple[list[Ints], list[Ints]]:
 
 
 def _apply(level: Level, below: Ints) -> Ints:
-    """The value of each operator of a level; `below` are the values of the next level."""
+    """Return the value of each operator of a level; `below` are the values of the next level."""
     first, counts = level.first, level.children[level.operators]
     owner = np.repeat(np.arange(len(first)), counts)
     ordered = below[np.argsort(owner * 10 + below, kind="stable")]  # sorted within each operator
@@ -88,7 +88,7 @@ def _apply(level: Level, below: Ints) -> Ints:
 
 
 def write(levels: list[Level], lengths: list[Ints]) -> Documents:
-    """The trees as tokens: a digit, or an operator, its children, and a closing bracket."""
+    """Return the trees as tokens: a digit, or an operator, its children, and a closing bracket."""
     starts = np.concatenate([[0], np.cumsum(lengths[0])])
     tokens = np.empty(starts[-1], np.uint8)
     place = starts[:-1]
@@ -103,7 +103,7 @@ def write(levels: list[Level], lengths: list[Ints]) -> Documents:
 
 
 def draw(shortest: int, longest: int, seed: int, trees: int = 10_000) -> Iterator[tuple[bytes, int]]:
-    """Endless expressions with shortest < tokens < longest, and their values; none comes twice."""
+    """Yield endless expressions with shortest < tokens < longest, and their values; none comes twice."""
     rng = np.random.default_rng(seed)
     seen: set[bytes] = set()
     vain = 0

@@ -24,7 +24,7 @@ class Documents:
         return Documents(np.concatenate([np.empty(0, np.uint8), *documents]), starts)
 
     def padded(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Documents `rows` as (rows, length) tokens, cut or padded, and their true lengths (at least 1).
+        """Return documents `rows` as (rows, length) tokens, cut or padded, and their true lengths (at least 1).
 
         >>> docs = Documents.join([np.array([5, 6, 7]), np.array([8])])
         >>> docs.padded(np.array([1, 0]), 2)

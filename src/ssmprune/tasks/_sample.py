@@ -1,19 +1,17 @@
 """The MNIST images inside the package: for each digit the first 100 of the test set, and the first 111 to train on.
 
-Made with `python -m ssmprune.tasks.sample DATA`; the folder is laid out like any other data folder.
+Made with `python -m ssmprune.tasks._sample DATA`; the folder is laid out like any other data folder.
 """
 
 from __future__ import annotations
 
-import gzip
-import struct
 import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..files import write_atomically
+from ._formats import to_idx
 from ._task import Split
 from .smnist import FOLDERS, SOURCES, TASK, read_mnist
 
@@ -22,7 +20,7 @@ TRAINING = 111  # images, of which 11 validate
 
 
 def load_sample(split: str = "test") -> Split:
-    """The images as sequential MNIST; of the training images a tenth validates, as in the whole set.
+    """Return the images as sequential MNIST; of the training images a tenth validates, as in the whole set.
 
     >>> len(load_sample("test")), len(load_sample("train"))
     (1000, 100)
@@ -31,19 +29,13 @@ def load_sample(split: str = "test") -> Split:
 
 
 def make_sample(root: Path, folder: Path = FOLDER) -> None:
-    """Choose the images from the MNIST under `root`, in the order of the sets."""
+    """Choose the images out of the MNIST under `root`, in the order of the sets."""
     for part, (images, labels) in {part: read_mnist(part, root) for part in SOURCES}.items():
         rows = np.arange(TRAINING)
         if part == "test":
             rows = np.sort(np.concatenate([np.flatnonzero(labels == digit)[:100] for digit in range(10)]))
         for source, array in zip(SOURCES[part], (images[rows], labels[rows]), strict=True):
             write_atomically(folder / FOLDERS[0] / source.name, to_idx(array))
-
-
-def to_idx(array: NDArray[np.uint8]) -> bytes:
-    """A gzipped idx file, the same bytes every time."""
-    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
-    return gzip.compress(header + array.tobytes(), 9, mtime=0)
 
 
 if __name__ == "__main__":

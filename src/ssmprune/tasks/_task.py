@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InputError
-from ._locations import data_folder
+from ..errors import InputError, one_of
+from ._data import data_folder
 
 SPLITS = ("train", "val", "test")
 
@@ -48,27 +48,27 @@ class Split:
     length: int
 
     def __post_init__(self) -> None:
-        """A label outside the classes would index past the end of the logits."""
+        """Refuse labels outside the classes, which would index past the end of the logits."""
         if not len(self.labels):
             raise InputError("No examples: the files were read, but nothing in them belongs to this split.")
         if self.labels.min() < 0 or self.labels.max() >= self.outputs:
-            found = f"{self.labels.min()} to {self.labels.max()}"
-            raise InputError(f"Labels go from {found}; expected 0 to {self.outputs - 1}. Is this the right file?")
+            span = f"{self.labels.min()} to {self.labels.max()}"
+            raise InputError(f"Labels go from {span}; expected 0 to {self.outputs - 1}. Is this the right file?")
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return the number of examples."""
         return len(self.labels)
 
     def batch(self, indices: ArrayLike) -> Batch:
-        """The examples at `indices`, in that order."""
+        """Return the examples at `indices`, in that order."""
         rows = np.asarray(indices, np.int64)
         x, lengths = self.read(rows)
         return Batch(x, self.labels[rows], lengths)
 
     def subset(self, indices: ArrayLike) -> Split:
-        """The split that consists of the examples at `indices`, in that order."""
+        """Return the split that consists of the examples at `indices`, in that order."""
         rows = np.asarray(indices, np.int64)
-        return dataclasses.replace(self, labels=self.labels[rows], read=lambda some: self.read(rows[some]))
+        return dataclasses.replace(self, labels=self.labels[rows], read=lambda chosen: self.read(rows[chosen]))
 
 
 class Task(ABC):
@@ -86,11 +86,11 @@ class Task(ABC):
     retrieval: bool = False
 
     def parameters(self) -> dict[str, int]:
-        """The current value of everything `replace` can change."""
+        """Return the current value of everything `replace` can change."""
         return dataclasses.asdict(cast(Any, self))
 
     def replace(self, /, **changes: int) -> Task:
-        """The same task with other parameters.
+        """Return the same task with other parameters.
 
         >>> from ssmprune.tasks import get
         >>> get("text").replace(length=1024)
@@ -98,21 +98,20 @@ class Task(ABC):
         """
         for name, value in changes.items():
             if name not in self.parameters():
-                known = ", ".join(self.parameters()) or "none"
-                raise InputError(f"Task {self.name!r} has no parameter {name!r}; its parameters: {known}.")
+                names = ", ".join(self.parameters()) or "none"
+                raise InputError(f"Task {self.name!r} has no parameter {name!r}; its parameters: {names}.")
             least = 0 if name == "seed" else 1
             if type(value) is not int or value < least:
                 raise InputError(f"Parameter {name!r} of task {self.name!r} is {value!r}; at least {least} expected.")
         return cast(Task, dataclasses.replace(cast(Any, self), **changes))
 
     def load(self, split: str, root: str | Path | None = None) -> Split:
-        """Examples of "train", "val" or "test".
+        """Return the examples of "train", "val" or "test".
 
         Files are looked for under `root`, else $SSMPRUNE_DATA, else the user's cache folder; what is not there
         is fetched into the same folder (or generated, for tasks that are programs rather than recordings).
         """
-        if split not in SPLITS:
-            raise InputError(f"Unknown split {split!r}; expected one of {', '.join(SPLITS)}.")
+        one_of("split", split, dict.fromkeys(SPLITS))
         try:
             return self.read(split, data_folder(root))
         except InputError as error:
@@ -130,7 +129,7 @@ def features(
     scale: ArrayLike,  # x = raw * scale + shift, per input
     shift: ArrayLike = 0.0,
 ) -> Split:
-    """A split of equally long examples: x = raw * scale + shift in float32."""
+    """Return a split of equally long examples: x = raw * scale + shift in float32."""
     factor, offset = np.asarray(scale, np.float32), np.asarray(shift, np.float32)
 
     def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
@@ -139,8 +138,8 @@ def features(
     return Split(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1])
 
 
-def part_of(published: Split, split: str) -> Split:
-    """What `split` is when nobody published a validation set: a fixed random tenth of "train" validates."""
+def split_published(published: Split, split: str) -> Split:
+    """Return `split` where no validation set is published: a fixed random tenth of "train" validates."""
     if split == "test":
         return published
     shuffled = np.argsort(np.random.default_rng(0).random(len(published)), kind="stable")
@@ -149,7 +148,7 @@ def part_of(published: Split, split: str) -> Split:
 
 
 def fewer(split: Split, examples: int | None) -> Split:
-    """A fixed random part of `split` when fewer `examples` are asked for than it has."""
+    """Return a fixed random part of `split` when fewer `examples` are asked for than it has."""
     if examples is None or examples >= len(split):
         return split
     return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:examples]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._cifar import read_cifar
-from ._task import Inputs, Lengths, Split, Task, part_of
+from ._task import Inputs, Lengths, Split, Task, split_published
 
 LUMA = np.array([[0.299], [0.587], [0.114]])  # how bright red, green and blue look (ITU-R BT.601)
 MEAN, STD = 0.4809, 0.2392  # of the grey training pixels in [0, 1]
@@ -32,7 +32,7 @@ class GreyCifar(Task):
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
             return pixels[rows].astype(np.float32) @ to_grey - np.float32(MEAN / STD), None
 
-        return part_of(Split(labels.astype(np.int64), read, 1, self.outputs, self.length), split)
+        return split_published(Split(labels.astype(np.int64), read, 1, self.outputs, self.length), split)
 
 
 TASK = GreyCifar()

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._disk_cache import Arrays, cached
+from ..progress import track
+from ._data import Arrays, cache_folder, find_folder, load_or_make
+from ._formats import read_rows
 from ._listops_trees import TOKENS, draw
-from ._locations import cache_folder, find
 from ._padding import Documents
-from ._progress import watched
 from ._task import Inputs, Lengths, Split, Task
-from ._tsv import read_rows
 
 FOLDERS = ("listops", "listops-1000", ".")
 LRA_LENGTHS = (500, 2000)
@@ -31,7 +30,7 @@ for _code, _token in enumerate(TOKENS):
 
 
 def encode(expression: bytes) -> bytes:
-    """Tokens of an expression; the parentheses with which LRA's files group pairs are deleted.
+    """Return the tokens of an expression; the parentheses with which LRA's files group pairs are deleted.
 
     >>> list(encode(b"( ( ( [MAX 2 ) 9 ) ] )"))
     [12, 3, 10, 15]
@@ -44,7 +43,7 @@ def encode(expression: bytes) -> bytes:
 
 
 def read_expressions(path: Path) -> Iterable[tuple[bytes, int]]:
-    """Tokens and values in one of LRA's files: a line of titles, then expression and value."""
+    """Yield tokens and values in one of LRA's files: a line of titles, then expression and value."""
     for number, (source, target) in enumerate(read_rows(path, 2)):
         if number == 0 and source == b"Source":
             continue
@@ -55,7 +54,7 @@ def read_expressions(path: Path) -> Iterable[tuple[bytes, int]]:
 
 
 def pack(examples: Iterable[tuple[bytes, int]], name: str) -> Arrays:
-    """Expressions and values as three arrays."""
+    """Return expressions and values as three arrays."""
     expressions, values = [], []
     for expression, value in examples:
         expressions.append(np.frombuffer(expression, np.uint8))
@@ -87,14 +86,14 @@ class ListOps(Task):
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv, or draw the expressions once and keep them."""
-        folder = find(root, FOLDERS, f"basic_{split}.tsv")
+        folder = find_folder(root, FOLDERS, f"basic_{split}.tsv")
         if folder and self.length > LRA_LENGTHS[0]:  # its files have nothing shorter
             rows = read_expressions(folder / f"basic_{split}.tsv")
             fitting = (row for row in rows if self.shortest < len(row[0]) < self.length)
             arrays = pack(islice(fitting, self.examples if split == "train" else None), split)
         else:
             name = f"listops{DRAWING}-{self.seed}-{self.shortest}-{self.length}-{self.examples}.safetensors"
-            arrays = cached(cache_folder(root) / name, self.draw)
+            arrays = load_or_make(cache_folder(root) / name, self.draw)
         documents = Documents(arrays[f"{split}.tokens"], arrays[f"{split}.starts"])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
@@ -103,10 +102,10 @@ class ListOps(Task):
         return Split(arrays[f"{split}.values"], read, self.inputs, self.outputs, self.length)
 
     def draw(self) -> Arrays:
-        """All three splits."""
+        """Draw all three splits."""
         sizes = {**SIZES, "train": self.examples}
         stream = islice(draw(self.shortest, self.length, self.seed), sum(sizes.values()))
-        examples = iter(watched(stream, sum(sizes.values()), "drawing ListOps"))
+        examples = iter(track(stream, sum(sizes.values()), "drawing ListOps"))
         arrays: Arrays = {}
         for split, size in sizes.items():
             arrays |= pack(islice(examples, size), split)

@@ -12,11 +12,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..progress import track
 from ._contours import Look, draw
-from ._locations import cache_folder, find
+from ._data import cache_folder, find_folder, load_or_make_records
 from ._lra_pictures import metadata, read_pictures
-from ._progress import watched
-from ._records import kept_records
 from ._task import Inputs, Lengths, Split, Task
 
 DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before
@@ -26,7 +25,7 @@ PARTS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}  # of every
 
 
 def draw_records(look: Look, count: int, seed: tuple[int, ...]) -> NDArray[np.uint8]:
-    """`count` pictures as records: the label, then the pixels."""
+    """Draw `count` pictures as records: the label, then the pixels."""
     rng = np.random.default_rng(seed)
     records = np.empty((0, 1 + look.size**2), np.uint8)
     while len(records) < count:
@@ -70,19 +69,19 @@ class Pathfinder(Task):
         return Split(labels, read, self.inputs, self.outputs, self.length)
 
     def shards(self, root: Path) -> list[NDArray[np.uint8]]:
-        """The records of every shard."""
+        """Return the records of every shard."""
         makers = self.makers(root)
         folder = cache_folder(root) / self.name
         return [
-            kept_records(folder / f"{name}.records", self.length, make)
-            for name, make in watched(makers.items(), len(makers), f"preparing {self.name}")
+            load_or_make_records(folder / f"{name}.records", self.length, make)
+            for name, make in track(makers.items(), len(makers), f"preparing {self.name}")
         ]
 
     def makers(self, root: Path) -> dict[str, Callable[[], NDArray[np.uint8]]]:
-        """How to make each shard that is not there: read LRA's pictures, or draw them."""
+        """Return how to make each shard that is not there: read LRA's pictures, or draw them."""
         count, size = ceil(self.examples / SHARD), min(self.examples, SHARD)
         level = f"pathfinder{self.look.size}/curv_contour_length_14"
-        if folder := find(root, (level, f"pathfinder/{level}"), "metadata"):
+        if folder := find_folder(root, (level, f"pathfinder/{level}"), "metadata"):
             listings = metadata(folder)[:count]
             return {f"lra-{listing.stem}": partial(read_pictures, listing, self.look.size) for listing in listings}
         return {

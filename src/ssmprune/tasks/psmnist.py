@@ -11,7 +11,7 @@ from .smnist import SequentialMnist
 
 
 def bit_reversal(bits: int) -> NDArray[np.int64]:
-    """Each number below 2^bits with its binary digits in reverse order.
+    """Return each number below 2^bits with its binary digits in reverse order.
 
     >>> bit_reversal(3).tolist()
     [0, 4, 2, 6, 1, 5, 3, 7]
@@ -29,7 +29,7 @@ class PermutedMnist(SequentialMnist):
     name = "psmnist"
 
     def order(self) -> NDArray[np.int64]:
-        """The pixel that is read at each step."""
+        """Return the pixel that is read at each step."""
         order = bit_reversal(10)
         return order[order < 784]
 

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._locations import find
+from ._data import find_folder
+from ._formats import read_rows
 from ._padding import Documents
 from ._task import Inputs, Lengths, Split, Task
-from ._tsv import read_rows
 
 FOLDERS = ("aan", "tsv_data", "film_pairs", ".")
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
 
 
 def read_pairs(path: Path, length: int) -> tuple[Documents, NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct documents, the pairs (examples, 2) of their numbers, and labels.
+    """Return distinct documents, the pairs (examples, 2) of their numbers, and labels.
 
     A row is: label, id, id, text, text. Papers occur in many pairs and are kept once, cut to `length` bytes.
     """
@@ -53,7 +53,7 @@ class Retrieval(Task):
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv of this split."""
-        folder = find(root, FOLDERS, FILES[split])
+        folder = find_folder(root, FOLDERS, FILES[split])
         if folder is None:
             raise InputError(
                 f"There is no {FOLDERS[0]}/{FILES[split]} in {root}. It is part of the Long Range Arena: unpack "

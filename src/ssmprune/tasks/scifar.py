@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ._cifar import read_cifar
-from ._task import Split, Task, features, part_of
+from ._task import Split, Task, features, split_published
 
 MEAN = np.array([0.4914, 0.4822, 0.4465])  # of the training pixels, red, green, blue in [0, 1]
 STD = np.array([0.2470, 0.2435, 0.2616])
@@ -26,7 +26,7 @@ class SequentialCifar(Task):
     def read(self, split: str, root: Path) -> Split:
         """Read the binary version of CIFAR-10."""
         pixels, labels = read_cifar("test" if split == "test" else "train", root)
-        return part_of(features(pixels, labels, self.outputs, 1 / (255 * STD), -MEAN / STD), split)
+        return split_published(features(pixels, labels, self.outputs, 1 / (255 * STD), -MEAN / STD), split)
 
 
 TASK = SequentialCifar()

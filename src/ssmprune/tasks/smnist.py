@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._fetch import Source, fetch
-from ._idx import read_idx
-from ._locations import find
-from ._task import Split, Task, features, part_of
+from ._data import Source, fetch, find_folder
+from ._formats import read_idx
+from ._task import Split, Task, features, split_published
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SOURCES = {
@@ -29,7 +28,7 @@ FOLDERS = ("mnist", "MNIST/raw", ".")
 
 
 def read_mnist(part: str, root: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (examples, 28, 28) and labels (examples,) of "train" (60,000) or "test" (10,000)."""
+    """Return images (examples, 28, 28) and labels (examples,) of "train" (60,000) or "test" (10,000)."""
     images, labels = (read_idx(_file(source, root), dims) for source, dims in zip(SOURCES[part], (3, 1), strict=True))
     if images.shape[1:] != (28, 28) or len(images) != len(labels):
         raise InputError(f"Expected 28 x 28 images, one label each; found {images.shape} and {labels.shape}.")
@@ -38,7 +37,7 @@ def read_mnist(part: str, root: Path) -> tuple[NDArray[np.uint8], NDArray[np.uin
 
 def _file(source: Source, root: Path) -> Path:
     for name in (source.name, source.name.removesuffix(".gz")):
-        if folder := find(root, FOLDERS, name):
+        if folder := find_folder(root, FOLDERS, name):
             return folder / name
     return fetch(source, root / FOLDERS[0])
 
@@ -53,14 +52,14 @@ class SequentialMnist(Task):
     length = 784
 
     def order(self) -> NDArray[np.int64]:
-        """The pixel that is read at each step."""
+        """Return the pixel that is read at each step."""
         return np.arange(784)
 
     def read(self, split: str, root: Path) -> Split:
         """Read the idx files."""
         images, labels = read_mnist("test" if split == "test" else "train", root)
         pixels = images.reshape(len(images), 784, 1)[:, self.order()]
-        return part_of(features(pixels, labels, self.outputs, scale=1 / 255), split)
+        return split_published(features(pixels, labels, self.outputs, scale=1 / 255), split)
 
 
 TASK = SequentialMnist()

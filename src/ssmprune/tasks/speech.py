@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._fetch import Source, unpacked
-from ._progress import watched
+from ..files import read_whole
+from ..progress import track
+from ._data import Source, provide_folder
+from ._formats import read_wav
 from ._task import Split, Task, features
-from ._wav import read_wav
 
 SOURCE = Source(
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
@@ -20,16 +21,17 @@ SOURCE = Source(
     "sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
 )
 FOLDERS = ("speech_commands", "speech_commands_v0.02", "SpeechCommands/speech_commands_v0.02")
+LARGEST_LIST = 16 * 2**20
 LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
 
 
 def read_clips(files: list[Path]) -> NDArray[np.int16]:
-    """One-second clips (files, rate): shorter ones end in silence, longer ones are cut."""
+    """Return one-second clips (files, rate): shorter ones end in silence, longer ones are cut."""
     rate = read_wav(files[0])[1]
     if not 1000 <= rate <= 48000:
         raise InputError(f"{files[0]} has a rate of {rate} Hz; expected 1,000 to 48,000.")
     clips = np.zeros((len(files), rate), np.int16)
-    for clip, file in zip(clips, watched(files, len(files), "reading clips"), strict=True):
+    for clip, file in zip(clips, track(files, len(files), "reading clips"), strict=True):
         samples, own_rate = read_wav(file)
         if own_rate != rate:
             raise InputError(f"{file} has a rate of {own_rate} Hz, the others have {rate}; resample it.")
@@ -53,7 +55,7 @@ class SpeechCommands(Task):
 
     def read(self, split: str, root: Path) -> Split:
         """Read WORD/*.wav; two published lists say what validates and what tests."""
-        folder = unpacked(SOURCE, root, FOLDERS, LISTS["val"])
+        folder = provide_folder(SOURCE, root, FOLDERS, LISTS["val"])
         words = sorted(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] not in "_.")
         listed = {part: _lines(folder / name) for part, name in LISTS.items()}
         elsewhere = listed["val"] | listed["test"]
@@ -71,8 +73,8 @@ class SpeechCommands(Task):
 
 def _lines(path: Path) -> set[str]:
     try:
-        return set(path.read_text("utf-8").split())
-    except (OSError, UnicodeDecodeError) as error:
+        return set(read_whole(path, LARGEST_LIST).decode("utf-8").split())
+    except UnicodeDecodeError as error:
         raise InputError(f"Cannot read the list {path} ({error}).") from error
 
 

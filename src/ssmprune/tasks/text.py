@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._fetch import Source, unpacked
+from ..files import read_whole
+from ..progress import track
+from ._data import Source, provide_folder
 from ._padding import Documents
-from ._progress import watched
-from ._task import Inputs, Lengths, Split, Task, part_of
+from ._task import Inputs, Lengths, Split, Task, split_published
 
 SOURCE = Source(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -27,35 +28,31 @@ LARGEST = 2**20  # the longest review has 14 kB
 
 
 def read_reviews(folder: Path) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Reviews as code points, and labels (1 = favourable), from `neg/*.txt` and `pos/*.txt`, sorted by name."""
+    """Return reviews as code points, and labels (1 = favourable), from `neg/*.txt` and `pos/*.txt`, sorted by name."""
     files = [sorted((folder / mood).glob("*.txt")) for mood in ("neg", "pos")]
     if not all(files):
         raise InputError(f"Expected reviews in {folder}/neg/*.txt and {folder}/pos/*.txt; one of them is empty.")
-    everything = files[0] + files[1]
-    reviews = [_read(file) for file in watched(everything, len(everything), f"reading {folder.name} reviews")]
+    all_files = files[0] + files[1]
+    reviews = [_read(file) for file in track(all_files, len(all_files), f"reading {folder.name} reviews")]
     return reviews, np.repeat([0, 1], [len(files[0]), len(files[1])])
 
 
 def _read(file: Path) -> NDArray[np.uint32]:
     try:
-        if file.stat().st_size > LARGEST:
-            raise InputError(f"{file} has more than {LARGEST:,} bytes; that is no review.")
-        return np.frombuffer(file.read_bytes().decode("utf-8").encode("utf-32-le"), np.uint32)
+        return np.frombuffer(read_whole(file, LARGEST).decode("utf-8").encode("utf-32-le"), np.uint32)
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
-    except OSError as error:
-        raise InputError(f"Cannot read {file} ({error}).") from error
 
 
 def vocabulary(reviews: list[NDArray[np.uint32]]) -> NDArray[np.int64]:
-    """The characters that occur at least 15 times, sorted; the first of them is token 3."""
+    """Return the characters that occur at least 15 times, sorted; the first of them is token 3."""
     return np.flatnonzero(np.bincount(np.concatenate(reviews)) >= OFTEN)
 
 
-def token_table(known: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """The token of every character there can be."""
+def token_table(characters: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """Return the token of every character there can be."""
     table = np.full(sys.maxunicode + 1, UNKNOWN, np.uint16)
-    table[known] = END + 1 + np.arange(len(known))
+    table[characters] = END + 1 + np.arange(len(characters))
     return table
 
 
@@ -71,18 +68,18 @@ class Text(Task):
 
     def read(self, split: str, root: Path) -> Split:
         """Read the aclImdb folder; its training part decides on the vocabulary, whatever is read."""
-        folder = unpacked(SOURCE, root, FOLDERS, "train")
+        folder = provide_folder(SOURCE, root, FOLDERS, "train")
         reviews, labels = read_reviews(folder / "train")
-        known = vocabulary(reviews)
+        characters = vocabulary(reviews)
         if split == "test":
             reviews, labels = read_reviews(folder / "test")
-        table, end = token_table(known), np.array([END], np.uint16)
+        table, end = token_table(characters), np.array([END], np.uint16)
         documents = Documents.join([np.append(table[review[: self.length - 1]], end) for review in reviews])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
             return documents.padded(rows, self.length)
 
-        return part_of(Split(labels, read, END + 1 + len(known), self.outputs, self.length), split)
+        return split_published(Split(labels, read, END + 1 + len(characters), self.outputs, self.length), split)
 
 
 TASK = Text()
