@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import shlex
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from safetensors.torch import save as to_bytes
 
 import ssmprune as sp
 from ssmprune.cli import app, failures
+from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.plan import make_plan
@@ -186,14 +186,11 @@ LINES = [
 ]
 
 
-def changed(source: Path, target: Path, tensors=None, config=None, **metadata) -> None:
+def changed(source: Path, target: Path, tensors=None, config=None) -> None:
     """Write a checkpoint again with other tensors or another config, as a hostile or careless author would."""
-    content = source.read_bytes()
-    (size,) = struct.unpack("<Q", content[:8])
-    about = json.loads(content[8 : 8 + size])["__metadata__"] | metadata
-    about.pop("digest")
+    stored, about = load_tensors(source)
     about["config"] = json.dumps(json.loads(about["config"]) | (config or {}))
-    target.write_bytes(to_bytes(from_bytes(content) | (tensors or {}), about))
+    save_tensors(target, stored | {name: tensor.numpy() for name, tensor in (tensors or {}).items()}, about)
 
 
 def flip(source: Path, target: Path) -> None:

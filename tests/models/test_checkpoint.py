@@ -5,10 +5,10 @@ import struct
 
 import pytest
 import torch
-from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
 from ssmprune.errors import InputError
+from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models.checkpoint import FORMAT, load, save
 from ssmprune.models.classifier import Classifier, Config
 
@@ -52,6 +52,8 @@ def test_round_trip_is_exact(options, dtype, path):
     assert all(torch.equal(before[name], after[name]) for name in before)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {name for name, parameter in again.named_parameters() if parameter.requires_grad} == trained
+    save(again, path.with_name("again.safetensors"))
+    assert path.with_name("again.safetensors").read_bytes() == path.read_bytes()
     x = torch.randint(3, (2, 20)) if model.config.tokens else torch.randn(2, 20, 3, dtype=dtype)
     assert torch.equal(model(x), again(x))
 
@@ -72,12 +74,10 @@ def test_a_loaded_model_trains(model, path):
 
 
 def rewritten(path, tensors=None, **metadata):
-    """Write the checkpoint again with other tensors or metadata."""
-    content = path.read_bytes()
-    (size,) = struct.unpack("<Q", content[:8])
-    stored = json.loads(content[8 : 8 + size])["__metadata__"]
-    kept = {name: value for name, value in (stored | metadata).items() if value is not None}
-    path.write_bytes(to_bytes(from_bytes(content) if tensors is None else tensors, kept))
+    """Write the checkpoint again with other tensors or metadata, and a digest that is right."""
+    stored, about = load_tensors(path)
+    about = {name: value for name, value in (about | metadata).items() if value is not None}
+    save_tensors(path, stored | (tensors or {}), about)
 
 
 def refused(path, message):
@@ -110,6 +110,18 @@ def test_truncated_files(model, path, part):
 def test_other_safetensors_files(path):
     path.write_bytes(to_bytes({"weight": torch.zeros(3)}))
     refused(path, "not saved by ssmprune")
+
+
+def test_a_flipped_bit_is_noticed_and_a_missing_digest_is_not(model, path):
+    save(model, path)
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    refused(path, "its digest is wrong")
+    save(model, path)
+    tensors, about = load_tensors(path)
+    path.write_bytes(to_bytes({name: torch.tensor(array) for name, array in tensors.items()}, about))
+    assert load(path).config == model.config
 
 
 def test_metadata(model, path):
@@ -160,8 +172,7 @@ def test_types(model, path):
         ("layers.0.ssm.mask", torch.float32, "mask holds"),
     ]:
         save(model, path)
-        tensors = from_bytes(path.read_bytes())
-        rewritten(path, tensors | {name: tensors[name].to(dtype)})
+        rewritten(path, {name: model.state_dict()[name].to(dtype).numpy()})
         refused(path, message)
 
 

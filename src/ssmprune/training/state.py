@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..files import digest, existing, write_atomically
+from ..files import digest, load_tensors, save_tensors, write_atomically
 
 
 @dataclass
@@ -38,9 +36,8 @@ def save_state(
     for name, parameter in model.named_parameters():
         for moment, value in optimizer.state[parameter].items():
             tensors[f"adam/{name}/{moment}"] = value
-    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {"position": json.dumps(asdict(position)), "identity": json.dumps(identity)}
-    write_atomically(path, to_bytes(tensors, metadata | {"digest": _digest(tensors, metadata)}))
+    arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+    save_tensors(path, arrays, {"position": json.dumps(asdict(position)), "identity": json.dumps(identity)})
 
 
 @dataclass(frozen=True)
@@ -68,32 +65,24 @@ class State:
 def load_state(path: Path, identity: dict[str, Any]) -> State:
     """Read a state; refuse that of another training."""
     try:
-        with safe_open(existing(path), "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        saved, position = dict(json.loads(metadata["identity"])), Position(**json.loads(metadata["position"]))
-        whole = metadata.get("digest") in (None, _digest(tensors, metadata))  # None: saved before there were digests
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        arrays, about = load_tensors(path)
+        saved, position = dict(json.loads(about["identity"])), Position(**json.loads(about["position"]))
+    except InputError as error:
+        raise InputError(f"Cannot read the saved training: {error} Remove it to start afresh.") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"Cannot read the saved training {path}: {error}. Remove it to start afresh.") from error
-    if not whole:
-        raise InputError(f"The saved training {path} is damaged: its digest is wrong. Remove it to start afresh.")
     changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
     if changed:
         raise InputError(
             f"{path.parent} holds another training (its {', '.join(changed)} differ from what was asked for). "
             "Give the same options to go on with it, or another folder to start afresh."
         )
-    return State(position, tensors)
+    return State(position, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def fingerprint(model: nn.Module) -> str:
     """What tells one model's weights from another's."""
     return digest({name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()})
-
-
-def _digest(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
-    about = metadata["identity"] + metadata["position"]
-    return digest({name: tensor.numpy() for name, tensor in tensors.items()}, about)
 
 
 class Log:
