@@ -15,7 +15,8 @@ from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.bench.timing import Samples
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 ROUNDS = 3
 SEQUENCES, LENGTH = 200, 784

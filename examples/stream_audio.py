@@ -9,7 +9,8 @@ import torch
 
 import ssmprune as sp
 from ssmprune.deploy.graphs import blank_state, export
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 torch.manual_seed(0)
 listener = Classifier(Config("s5", inputs=1, outputs=12, width=32, states=(32, 32))).eval()  # yours would be trained

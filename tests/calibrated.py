@@ -7,7 +7,8 @@ import torch
 import reference
 import ssmprune as sp
 from ssmprune.features import Layout
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 KINDS = [("s5", False, 0), ("s5", True, 0), ("s4d", False, 0), ("s4d", True, 0), ("s4d", True, 1)]
 kinds = pytest.mark.parametrize(("family", "bidirectional", "delay"), KINDS)

@@ -7,8 +7,13 @@ from collections import namedtuple
 
 import pytest
 import torch
+from hypothesis import settings
 
 from ssmprune.cli import main
+
+# The same examples in every run, so that a failure can be repeated; how long one takes depends on the machine.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from ssmprune.adapters.s5 import S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
 from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
+from ssmprune.models.config import LayerOptions
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s5 import S5Layer
 
@@ -25,12 +26,12 @@ WIDTH = 4
 
 
 def s5(rng):
-    layer = S5Layer(WIDTH, 6, bidirectional=bool(rng.integers(2)), pole_form=rng.choice(["exp", "clip"]))
+    layer = S5Layer(WIDTH, 6, LayerOptions(bidirectional=bool(rng.integers(2)), pole_form=rng.choice(["exp", "clip"])))
     return S5Adapter(), nn.Sequential(layer), torch_run, True
 
 
 def s4d(rng):
-    layer = S4DLayer(WIDTH, 12, bidirectional=bool(rng.integers(2)), backward_delay=int(rng.integers(2)))
+    layer = S4DLayer(WIDTH, 12, LayerOptions(bidirectional=bool(rng.integers(2)), backward_delay=int(rng.integers(2))))
     return S4DAdapter(), nn.Sequential(layer), torch_run, True
 
 

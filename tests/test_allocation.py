@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import hinf_score, last_scores, prune_lowest
@@ -30,7 +30,6 @@ def test_hinf_scores_are_the_papers(system):
 
 
 @pytest.mark.parametrize("name", sorted(found()))
-@settings(deadline=None)
 @given(system=systems())
 def test_every_criterion_scores_every_state(name, system):
     scores = found()[name](system, np.random.default_rng(1))

@@ -27,7 +27,7 @@ def square(system):
     return sp.DiagonalSystem(system.log_poles, system.B[:, :width], system.C[:, :width], **fields)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(systems(max_n=8).map(square), st.integers(1, 9), st.booleans(), st.integers(0, 1000))
 def test_no_input_exceeds_a_certificate(system, tenths, refit, seed):
     """50 systems, 20 inputs each: noise, slow noise, impulses, steps."""
@@ -72,7 +72,7 @@ def test_the_papers_expression_is_no_bound():
     np.testing.assert_allclose([certificate.exact, certificate.paper, reached], [4, 8**0.5, 4], rtol=1e-3)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(systems(max_n=6).map(square), st.booleans())
 def test_the_measured_error_is_that_on_the_data(system, refit):
     sequences = np.random.default_rng(0).normal(size=(3, 25, system.inputs))

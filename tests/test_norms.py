@@ -13,7 +13,7 @@ from strategies import systems
 
 ORACLE = np.load(Path(__file__).parent / "golden" / "hinf_oracle.npz")
 CERTIFIED = 1 + 1.001 * RTOL  # the promise, and rounding
-some = settings(max_examples=25, deadline=None)
+some = settings(max_examples=25)
 
 
 @st.composite
@@ -191,7 +191,7 @@ def test_norms_of_a_multi_siso_system_come_from_its_channels(system):
     np.testing.assert_allclose(h2(mixed), np.sqrt(sum(h2(channel) ** 2 for channel in channels)), rtol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(systems(max_n=4))
 def test_h2_is_the_size_of_the_impulse_response(system):
     system = system.select(np.abs(system.poles) < 0.96)

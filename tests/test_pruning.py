@@ -10,7 +10,8 @@ import ssmprune as sp
 from calibrated import model
 from ssmprune import adapters, targets
 from ssmprune.certificates import energy_lost
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

@@ -55,7 +55,7 @@ methods = st.sampled_from(sorted(named()))
 
 
 @pytest.mark.parametrize("family", OWN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_masking_shrinking_and_simulation_agree(family, data):
     model, ratio = models(family, data.draw), data.draw(ratios)
@@ -79,7 +79,7 @@ def test_masking_shrinking_and_simulation_agree(family, data):
 
 
 @pytest.mark.parametrize("family", OWN)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_masked_model_reads_as_having_silent_states(family, data):
     model, ratio = models(family, data.draw), data.draw(ratios)
@@ -92,7 +92,7 @@ def test_a_masked_model_reads_as_having_silent_states(family, data):
 
 
 @pytest.mark.parametrize("family", OWN)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_pruned_models_train_and_masked_states_stay_silent(family, data):
     model = models(family, data.draw)
@@ -115,7 +115,7 @@ def test_pruned_models_train_and_masked_states_stay_silent(family, data):
 
 
 @pytest.mark.parametrize("family", OWN)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_shrunk_checkpoints_reload_like_any_other(family, data, tmp_path_factory):
     model = models(family, data.draw)

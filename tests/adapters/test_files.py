@@ -90,7 +90,7 @@ def test_damaged_trees_are_refused(content, reason, tmp_path):
     assert str(path) in str(refusal.value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(PLACES, st.integers(0, 255)), max_size=4), st.sampled_from([0, -1, 5000]))
 def test_flipped_and_cut_bytes_give_a_model_or_an_error(flips, end):
     content = bytearray(WHOLE)

@@ -10,7 +10,8 @@ import ssmprune as sp
 from calibrated import features, kinds, layer_inputs, model, moments
 from ssmprune import sampling
 from ssmprune.features import Layout, readout, weights
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
 from strategies import systems
 

@@ -12,7 +12,8 @@ from calibrated import features, kinds, layer_inputs, model, moments
 from ssmprune import sampling, surgeon
 from ssmprune.calibration import Moments, Residual
 from ssmprune.features import Layout, weights
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config, LayerOptions
 from ssmprune.models.s5 import S5Layer
 from ssmprune.surgeon import elimination_scores, take_over
 from strategies import systems
@@ -52,7 +53,7 @@ def brute_force_scores(system, found):
     return scores / energy
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(systems(max_n=7), st.booleans())
 def test_costs_equal_solving_the_least_squares_for_every_candidate(system, white):
     if white:
@@ -217,7 +218,7 @@ def test_nearly_collinear_states_do_not_blow_up():
     rng = np.random.default_rng(0)
     n, width = 64, 4
     poles = 0.98 + 0.005 * rng.random(n) + 0.01j * rng.random(n)  # effective rank far below n
-    net = S5Layer(width, n, pole_form="free")
+    net = S5Layer(width, n, LayerOptions(pole_form="free"))
     with torch.no_grad():
         lam = torch.from_numpy(np.log(poles))
         net.pole_re.copy_(lam.real)
@@ -234,7 +235,7 @@ def test_nearly_collinear_states_do_not_blow_up():
 
 
 @given(st.integers(0, 10).map(lambda k: k / 10), st.sampled_from(["s5", "s4d"]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_limits_are_those_of_every_plan(ratio, family):
     found = sp.read(model(family))
     counts = {layer: system.n for layer, system in found.items()}

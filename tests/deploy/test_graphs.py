@@ -7,7 +7,8 @@ import torch
 
 import ssmprune as sp
 from ssmprune.deploy.graphs import blank_state, export, real
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 S4D_STATES = (12, 24)
 

@@ -10,7 +10,8 @@ from safetensors.torch import save as to_bytes
 from ssmprune.errors import InputError
 from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models.checkpoint import FORMAT, load, save
-from ssmprune.models.classifier import Classifier, Config
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 S5 = {"family": "s5", "inputs": 3, "outputs": 5, "width": 8, "states": (6, 4)}
 

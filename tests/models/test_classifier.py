@@ -2,22 +2,16 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from flax_oracle import LAST, S5, build, golden
+from reference import close
 from ssmprune.errors import InputError
 from ssmprune.models import _blocking
-from ssmprune.models.classifier import Classifier, Config
-
-
-def close(ours, reference, tolerance=1e-5):
-    """Equal up to `tolerance` of the largest absolute value."""
-    ours, reference = (torch.as_tensor(values).detach().numpy() for values in (ours, reference))
-    assert ours.shape == reference.shape
-    np.testing.assert_allclose(ours, reference, rtol=0, atol=tolerance * np.abs(reference).max())
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 
 def small(**options):

@@ -34,7 +34,7 @@ sizes = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(**sizes, length=st.integers(1, 300), table=st.sampled_from([1, 64, 1 << 16]))
 def test_equals_the_naive_twin_however_the_states_are_shared_out_and_cut(seed, n, channels, directions, length, table):
     system = random_systems(seed, n, channels, directions)
@@ -45,7 +45,7 @@ def test_equals_the_naive_twin_however_the_states_are_shared_out_and_cut(seed, n
     torch.testing.assert_close(fast, naive_kernel(*system, channels, length), rtol=0, atol=1e-11)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     **sizes | {"n": st.integers(1, 6), "channels": st.integers(1, 3)},
     length=st.integers(1, 9),
@@ -59,7 +59,7 @@ def test_gradients_by_finite_differences(seed, n, channels, directions, length, 
         assert torch.autograd.gradcheck(lambda p, w: kernel(p, w, channel, channels, length), inputs, rtol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(**sizes, length=st.integers(1, 300))
 def test_gradients_equal_the_naive_twins(seed, n, channels, directions, length):
     log_poles, weights, channel = random_systems(seed, n, channels, directions)

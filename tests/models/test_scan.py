@@ -53,7 +53,7 @@ def arguments(batch, length, directions, with_state, width=3, n=4):
     with_state=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_scan_is_the_recurrence(batch, length, n, reverse, with_state, seed):
     torch.manual_seed(seed)
     v, poles = complex_normal(batch, length, n), some_poles(n)
@@ -109,7 +109,7 @@ def test_system_gradients(length, with_state, directions, monkeypatch):
     at_once=st.integers(1, 300),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_system_is_its_loop_forwards_and_backwards(batch, length, directions, with_state, at_once, seed):
     torch.manual_seed(seed)
     leaves = arguments(batch, length, directions, with_state)

@@ -44,7 +44,7 @@ def channels(system):
 fast = systems(max_n=6).filter(lambda system: np.abs(system.poles).max() < 0.97)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(fast)
 def test_singular_values_are_those_of_the_gramians(system):
     found = Balanced.of("ssm", system).sigma
@@ -73,7 +73,7 @@ def is_real(system):
     return np.abs(np.sin(system.log_poles.imag)) < 1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(systems(max_n=8), st.integers(0, 10))
 def test_what_is_lost_stays_within_the_bound(system, tenths):
     """|G - G'| <= 2 Σ cut-off σ, for each direction; with fewer states than asked only where real poles need room."""

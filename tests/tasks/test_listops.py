@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
@@ -50,7 +50,6 @@ def test_known_answers(expression):
     assert spell(encode(expression.encode())) == expression.split()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_drawn_expressions_have_the_value_that_the_rules_give(seed):
     levels = grow(40, np.random.default_rng(seed))

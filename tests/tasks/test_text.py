@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
@@ -17,7 +17,6 @@ from ssmprune.tasks.text import token_table, vocabulary
 from tiny_data import write_imdb, write_pairs
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 300), max_size=9), min_size=1), st.integers(1, 12), st.data())
 def test_padding_is_the_loop(documents, length, data):
     rows = data.draw(st.lists(st.integers(0, len(documents) - 1), min_size=1))

@@ -106,7 +106,8 @@ def build(stored: list[Stored], weights: Weights, **architecture: Any) -> Classi
     need_torch()
     import torch
 
-    from ..models.classifier import Classifier, Config
+    from ..models.classifier import Classifier
+    from ..models.config import Config
 
     encoder, decoder = weights["encoder.weight"], weights["decoder.weight"]
     if encoder.ndim != 2 or decoder.ndim != 2:

@@ -133,13 +133,14 @@ class Stored:
         """Return our torch layer with these parameters, of all states or of those in `keep`."""
         import torch
 
+        from ..models.config import LayerOptions
         from ..models.s4d import S4DLayer
         from ..models.s5 import S5Layer
 
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.tensors(keep).items()}
         kind = S5Layer if self.channel is None else S4DLayer
         with torch.random.fork_rng(devices=[]):  # the start values are overwritten
-            layer: S5Layer | S4DLayer = kind(len(self.D), len(tensors["pole_re"]), **self.options())
+            layer: S5Layer | S4DLayer = kind(len(self.D), len(tensors["pole_re"]), LayerOptions(**self.options()))
         layer.load_state_dict(tensors)
         return layer
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..models.config import LayerOptions
 from ..models.s5 import S5Layer
 from .timing import Samples, interleaved
 
@@ -39,7 +40,7 @@ def compare(
     version = s5_pytorch()
     if version is None:
         return None
-    ours = [S5Layer(width, pairs, bidirectional=bidirectional) for _ in range(layers)]
+    ours = [S5Layer(width, pairs, LayerOptions(bidirectional=bidirectional)) for _ in range(layers)]
     theirs = [_their_layer(width, 2 * pairs, bidirectional) for _ in range(layers)]
     x = torch.randn(batch, length, width)
     chains: dict[str, list[Callable[[Tensor], Tensor]]] = {

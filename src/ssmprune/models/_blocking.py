@@ -1,4 +1,4 @@
-"""How much of a batch is worked on at a time, so that what one operation writes the next one finds in the cache."""
+"""How much of a batch is worked on at a time, so that an operation finds what the last one wrote in the cache."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ NUMBERS_AT_ONCE = 1 << 21  # in an activation: 8 MB in single precision
 
 
 def steps_at_once(width: int) -> int:
-    """The longest part of a sequence (length, width) that is worked on at a time."""
+    """Return the longest part of a sequence (length, width) that is worked on at a time."""
     return max(1, NUMBERS_AT_ONCE // width)
 
 
 def groups(batch: int, length: int, width: int) -> Iterator[slice]:
-    """The rows of a batch (batch, length, width) that go together.
+    """Yield the rows of a batch (batch, length, width) that go together.
 
     >>> list(groups(5, 8000, 128))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -25,7 +25,7 @@ def groups(batch: int, length: int, width: int) -> Iterator[slice]:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep the memory that one layer frees for the next one.
+    """Let the C library keep the memory that a layer frees for the next.
 
     glibc returns large freed blocks to the system, which then has to clear every page again: a third of the time of
     an evaluation. It stops for blocks up to the largest one, of at most 32 MB, that it has seen come and go.

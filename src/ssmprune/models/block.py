@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,27 +20,28 @@ class Block(nn.Module):
     """
 
     def __init__(self, config: Config, n: int) -> None:
-        """Random weights for a layer of n stored states."""
+        """Draw random weights for a layer of n stored states."""
         super().__init__()
         self.prenorm, self.activation, self.dropout = config.prenorm, config.activation, config.dropout
         self.gelu = "none" if config.exact_gelu else "tanh"
-        self.ssm = ssm_layer(config, n)
+        family = S5Layer if config.family == "s5" else S4DLayer
+        self.ssm: S5Layer | S4DLayer = family(config.width, n, config.layer_options)
         width, eps = config.width, config.norm_eps
         self.norm = BatchNorm(width, eps, config.norm_momentum) if config.norm == "batch" else nn.LayerNorm(width, eps)
         self.gate = dense(width, width) if config.activation != "gelu" else None
         self.value = dense(width, width) if config.activation == "full_glu" else None
 
     def forward(self, x: Tensor) -> Tensor:  # (batch, length, width) -> the same
-        """The block's output for whole sequences."""
+        """Return the block's output for whole sequences."""
         return self._after(self._gated(x, self.ssm(self._before(x))))
 
     def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, chunk, width)
-        """The outputs for the next chunk and the state after it."""
+        """Return the outputs for the next chunk and the state after it."""
         y, state = self.ssm.stream(self._before(x), state)
         return self._after(self._gated(x, y)), state
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, width)
-        """The output for the next token and the state after it."""
+        """Return the output for the next token and the state after it."""
         y, state = self.ssm.step(self._before(x), state)
         return self._after(self._gated(x, y)), state
 
@@ -55,7 +54,7 @@ class Block(nn.Module):
         return normed
 
     def _gated(self, x: Tensor, y: Tensor) -> Tensor:
-        """The residual stream x plus what the gate lets through of the state space layer's output y."""
+        """Return the residual stream x plus what the gate lets through of the state space layer's output y."""
         g = self._drop(F.gelu(y, approximate=self.gelu))
         if self.gate is None:
             return x + g
@@ -66,7 +65,7 @@ class Block(nn.Module):
         return torch.addcmul(x, self._drop(value), gate.sigmoid_(), out=gate)
 
     def _drop(self, x: Tensor) -> Tensor:
-        """Dropout of whole features: one decision per sequence and feature, kept over time as in S5."""
+        """Drop whole features: one decision per sequence and feature, kept over time as in S5."""
         if not (self.training and self.dropout):
             return x
         return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), self.dropout)
@@ -79,7 +78,7 @@ class BatchNorm(nn.Module):
     running_var: Tensor
 
     def __init__(self, width: int, eps: float, momentum: float) -> None:
-        """Running statistics of a standard normal, and neither scale nor shift."""
+        """Start with running statistics of a standard normal, and neither scale nor shift."""
         super().__init__()
         self.eps, self.momentum = eps, momentum
         self.weight = nn.Parameter(torch.ones(width))
@@ -91,19 +90,3 @@ class BatchNorm(nn.Module):
         """Normalise with the batch's statistics in training, with the running ones in evaluation."""
         statistics = self.running_mean, self.running_var, self.weight, self.bias
         return F.batch_norm(x.flatten(0, -2), *statistics, self.training, self.momentum, self.eps).view_as(x)
-
-
-def ssm_layer(config: Config, n: int) -> S5Layer | S4DLayer:
-    """The state space layer of the config's family with n stored states."""
-    common: dict[str, Any] = {
-        "bidirectional": config.bidirectional,
-        "conj_sym": config.conj_sym,
-        "discretization": config.discretization,
-        "pole_form": config.pole_form,
-        "step_min": config.step_min,
-        "step_max": config.step_max,
-        "step_rescale": config.step_rescale,
-    }
-    if config.family == "s5":
-        return S5Layer(config.width, n, blocks=config.blocks, **common)
-    return S4DLayer(config.width, n, train_B=config.train_B, backward_delay=config.backward_delay, **common)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..errors import InputError
 from ._blocking import groups, keep_freed_memory, steps_at_once
 from .block import Block
-from .config import Config as Config
+from .config import Config
 from .initialisation import dense, embedding
 
 
@@ -39,9 +39,9 @@ class Classifier(nn.Module):
     """
 
     def __init__(self, config: Config) -> None:
-        """Random weights from torch's generator."""
+        """Draw random weights from torch's generator."""
         super().__init__()
-        self._config = config
+        self._built_as = config  # its `states` and `step_rescale` are out of date after a shrink: see `config`
         width = config.width
         self.encoder = (embedding if config.tokens else dense)(config.inputs, width)
         self.layers = nn.ModuleList(Block(config, n) for n in config.states)
@@ -53,7 +53,7 @@ class Classifier(nn.Module):
         """The architecture, with the numbers of states and the rate the layers have now."""
         layers = [block.ssm for block in self.blocks]
         states = tuple(len(layer.pole_re) for layer in layers)
-        return replace(self._config, states=states, step_rescale=layers[0].step_rescale)
+        return replace(self._built_as, states=states, step_rescale=layers[0].step_rescale)
 
     @property
     def blocks(self) -> Iterable[Block]:
@@ -61,30 +61,30 @@ class Classifier(nn.Module):
         return cast("Iterable[Block]", self.layers)
 
     def at_rate(self, factor: float) -> Classifier:
-        """A copy for sequences sampled `factor` times more coarsely than in training: each step is as much longer."""
+        """Return a copy for sequences sampled `factor` times more coarsely: each step is that much longer."""
         other = copy.deepcopy(self)
         for block in other.blocks:
             block.ssm.step_rescale *= factor
         return other
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
+        """Return logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
         self._check(x, lengths)
         if torch.is_grad_enabled() or self.training:
             return self._head(self._features(x, lengths))
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
-        rows = groups(len(x), x.shape[1], self._config.width)
+        rows = groups(len(x), x.shape[1], self._built_as.width)
         parts = [self._features(x[row], None if lengths is None else lengths[row]) for row in rows]
         return self._head(torch.cat(parts))
 
     def initial_state(self, batch: int) -> StreamState:
-        """The state before the first step of `batch` sequences."""
-        total = self.decoder.weight.new_zeros(batch, self._config.width)
+        """Return the state before the first step of `batch` sequences."""
+        total = self.decoder.weight.new_zeros(batch, self._built_as.width)
         return StreamState(tuple(block.ssm.initial_state(batch) for block in self.blocks), 0, total)
 
     def stream(self, x: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
-        """For the next chunk (batch, chunk, ...): the logits of the sequence up to each step, and the new state.
+        """Return, for the next chunk (batch, chunk, ...), the logits of the sequence up to each step and the new state.
 
         Chunks may have any size; after the last one the last logits are those of `forward`.
         """
@@ -94,43 +94,43 @@ class Classifier(nn.Module):
         x, layers = self._advance(x, state.layers)
         steps = state.steps + x.shape[1]
         total = state.total
-        if self._config.pooling == "mean":
+        if self._built_as.pooling == "mean":
             sums = total[:, None] + x.cumsum(1)
             total = sums[:, -1]
             x = sums / torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)[:, None]
         return self._head(x), StreamState(layers, steps, total)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """For one more step, (batch, inputs) or tokens (batch,): the logits so far, and the new state."""
+        """Return, for one more step, (batch, inputs) or tokens (batch,), the logits so far and the new state."""
         self._check_streaming()
         x, layers = self.encoder(x), []
         for block, before in zip(self.blocks, state.layers, strict=True):
             x, after = block.step(x, before)
             layers.append(after)
         steps, total = state.steps + 1, state.total
-        if self._config.pooling == "mean":
+        if self._built_as.pooling == "mean":
             total = total + x
             x = total / steps
         return self._head(x), StreamState(tuple(layers), steps, total)
 
     def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """The pooled features (batch, width), or (batch, length, width) without pooling."""
+        """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
         x = self._encoded(x)
-        if self._config.pooling == "none":
+        if self._built_as.pooling == "none":
             return x
         if lengths is None:
-            return x.mean(1) if self._config.pooling == "mean" else x[:, -1]
+            return x.mean(1) if self._built_as.pooling == "mean" else x[:, -1]
         lengths = lengths.to(x.device).long()
-        if self._config.pooling == "last":
+        if self._built_as.pooling == "last":
             return x[torch.arange(len(x), device=x.device), lengths - 1]
         valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return torch.einsum("blh,bl->bh", x, valid / lengths[:, None].to(x.dtype))
 
     def _encoded(self, x: Tensor) -> Tensor:
-        """The features (batch, length, width) of all steps; long sequences go in parts where that is possible."""
-        steps = steps_at_once(self._config.width)
-        in_one = self._config.bidirectional or self._config.family == "s4d"  # S4D convolves whole sequences
-        if in_one or torch.is_grad_enabled() or self.training or x.shape[1] <= steps:
+        """Return the features (batch, length, width) of all steps; long sequences go in parts if possible."""
+        steps = steps_at_once(self._built_as.width)
+        at_once = self._built_as.bidirectional or self._built_as.family == "s4d"  # S4D convolves whole sequences
+        if at_once or torch.is_grad_enabled() or self.training or x.shape[1] <= steps:
             x = self.encoder(x)
             for block in self.blocks:
                 x = block(x)
@@ -142,7 +142,7 @@ class Classifier(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _advance(self, x: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The features of the next chunk and the states of all layers after it."""
+        """Return the features of the next chunk and the states of all layers after it."""
         x, after = self.encoder(x), []
         for block, before in zip(self.blocks, layers, strict=True):
             x, state = block.stream(x, before)
@@ -152,19 +152,19 @@ class Classifier(nn.Module):
     def _head(self, x: Tensor) -> Tensor:
         if self.hidden is not None:
             a, b = x.chunk(2)
-            gelu = "none" if self._config.exact_gelu else "tanh"
+            gelu = "none" if self._built_as.exact_gelu else "tanh"
             x = F.gelu(self.hidden(torch.cat([a, b, a - b, a * b], dim=-1)), approximate=gelu)
         logits: Tensor = self.decoder(x)
         return logits
 
     def _check_streaming(self) -> None:
-        if self._config.bidirectional:
+        if self._built_as.bidirectional:
             raise InputError("A bidirectional model needs the whole sequence; only unidirectional models stream.")
         if self.training:
             raise InputError("Streaming needs evaluation mode; call model.eval() first.")
 
     def _check(self, x: Tensor, lengths: Tensor | None) -> None:
-        config, shape = self._config, tuple(x.shape)
+        config, shape = self._built_as, tuple(x.shape)
         if config.tokens and (x.ndim != 2 or x.is_floating_point() or x.is_complex()):
             raise InputError(f"Expected integer tokens of shape (batch, length), got {x.dtype} of shape {shape}.")
         if not config.tokens and (x.ndim != 3 or shape[-1] != config.inputs):

@@ -28,6 +28,26 @@ def check_choices(owner: str = "", **chosen: str) -> None:
 
 
 @dataclass(frozen=True)
+class LayerOptions:
+    """How a state space layer is parametrised and started; `Config` has the same entries."""
+
+    bidirectional: bool = False
+    conj_sym: bool = True
+    discretization: str = "zoh"
+    pole_form: str = "exp"
+    step_min: float = 1e-3
+    step_max: float = 1e-1
+    step_rescale: float = 1.0
+    blocks: int = 1  # S5 only
+    train_B: bool = False  # S4D only
+    backward_delay: int = 0  # S4D only
+
+    def __post_init__(self) -> None:
+        """Refuse forms that are none."""
+        check_choices(discretization=self.discretization, pole_form=self.pole_form)
+
+
+@dataclass(frozen=True)
 class Config:
     """The architecture of a `Classifier`; `states` holds the stored states of each layer and so sets the depth.
 
@@ -90,16 +110,21 @@ class Config:
         """How many layers are stacked."""
         return len(self.states)
 
+    @property
+    def layer_options(self) -> LayerOptions:
+        """The entries that concern a state space layer."""
+        return LayerOptions(**{field.name: getattr(self, field.name) for field in fields(LayerOptions)})
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Return plain values that JSON can hold."""
         return asdict(self) | {"states": list(self.states)}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Config:
-        """The config that `to_dict` wrote; unknown and missing names are errors."""
-        known = {field.name for field in fields(Config)}
-        if unknown := sorted(set(values) - known):
-            raise InputError(f"Unknown config entries {', '.join(unknown)}; known are {', '.join(sorted(known))}.")
+        """Return the config that `to_dict` wrote; unknown and missing names are errors."""
+        names = {field.name for field in fields(Config)}
+        if unknown := sorted(set(values) - names):
+            raise InputError(f"Unknown config entries {', '.join(unknown)}; known are {', '.join(sorted(names))}.")
         states = values.get("states")
         if not isinstance(states, (list, tuple)):
             raise InputError(f"Config.states must be a list of states per layer, not {states!r}.")

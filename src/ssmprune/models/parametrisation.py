@@ -9,14 +9,14 @@ CLIP = -1e-4  # the largest real part a clipped pole may have
 
 
 def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
-    """Poles λ (n,); Re λ = -exp(pole_re) for "exp", min(pole_re, -1e-4) for "clip", pole_re for "free"."""
+    """Return poles λ (n,); Re λ = -exp(pole_re) for "exp", min(pole_re, -1e-4) for "clip", pole_re for "free"."""
     if form == "exp":
         return torch.complex(-pole_re.exp(), pole_im)
     return torch.complex(pole_re.clamp(max=CLIP) if form == "clip" else pole_re, pole_im)
 
 
 def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:
-    """log λ_bar and the factor B_bar / B of x' = λ x + B u sampled every `step`, all of shape (n,).
+    """Return log λ_bar and the factor B_bar / B of x' = λ x + B u sampled every `step`, all of shape (n,).
 
     "zoh": λ_bar = e^{λ step}, factor (λ_bar - 1) / λ.
     "bilinear": λ_bar = (1 + λ step/2) / (1 - λ step/2), factor step / (1 - λ step/2).

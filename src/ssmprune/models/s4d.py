@@ -3,111 +3,74 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ..errors import InputError
 from ._blocking import steps_at_once
-from ._memo import Remembered
-from .config import check_choices
-from .hippo import hippo_n
+from ._layer import DiagonalLayer
+from .config import LayerOptions
+from .initialisation import hippo_n
 from .parametrisation import continuous_poles, discretize
 from .s4d_kernel import kernel
 from .scan import scan
 
+Matrices: TypeAlias = tuple[Tensor, Tensor]
+
 ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
 
 
-class S4DLayer(nn.Module):
+class S4DLayer(DiagonalLayer[Matrices]):
     """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel (Gu et al., 2022).
 
     All channels' states lie in one flat list with their owner in `channel`, ascending; a channel may own any number of
     them, also none. `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A
     bidirectional layer has a second C for the states that run backwards in time, read `backward_delay` steps later.
-    States whose `mask` is False get no input and stay silent.
+
+    >>> S4DLayer(width=3, n=12)(torch.zeros(2, 16, 3)).shape
+    torch.Size([2, 16, 3])
     """
 
-    B: Tensor
     channel: Tensor
-    mask: Tensor
 
-    def __init__(
-        self,
-        width: int,
-        n: int,
-        *,
-        bidirectional: bool = False,
-        conj_sym: bool = True,
-        discretization: str = "zoh",
-        pole_form: str = "exp",
-        step_min: float = 1e-3,
-        step_max: float = 1e-1,
-        step_rescale: float = 1.0,
-        train_B: bool = False,
-        backward_delay: int = 0,
-    ) -> None:
-        """Poles at S4D-LegS, shared out evenly to the channels; B = 1, random C, D and steps."""
-        super().__init__()
-        check_choices(discretization=discretization, pole_form=pole_form)
-        self.bidirectional, self.conj_sym = bidirectional, conj_sym
-        self.discretization, self.pole_form = discretization, pole_form
-        self.step_rescale, self.backward_delay = step_rescale, backward_delay
-        poles, channel = legs_poles(n, width, conj_sym)
-        self.pole_re = nn.Parameter((-poles.real).log() if pole_form == "exp" else poles.real.clone())
-        self.pole_im = nn.Parameter(poles.imag.clone())
+    def __init__(self, width: int, n: int, options: LayerOptions = LayerOptions()) -> None:  # noqa: B008 (frozen)
+        """Start with poles at S4D-LegS, shared out evenly to the channels; B = 1, random C, D and steps."""
+        poles, channel = legs_poles(n, width, options.conj_sym)
+        super().__init__(poles, options)
+        self.backward_delay = options.backward_delay
         ones = torch.view_as_real(torch.ones(n, dtype=torch.complex64))
-        if train_B:
+        if options.train_B:
             self.B = nn.Parameter(ones)
         else:
             self.register_buffer("B", ones)
-        self.C = nn.Parameter(torch.randn(2 if bidirectional else 1, n, 2) * 0.5**0.5)
+        self.C = nn.Parameter(torch.randn(2 if options.bidirectional else 1, n, 2) * 0.5**0.5)
         self.D = nn.Parameter(torch.randn(width))
-        self.log_step = nn.Parameter(torch.empty(width).uniform_(math.log(step_min), math.log(step_max)))
+        steps = math.log(options.step_min), math.log(options.step_max)
+        self.log_step = nn.Parameter(torch.empty(width).uniform_(*steps))
         self.register_buffer("channel", channel)
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
-        self._memory: Remembered[tuple[Tensor, Tensor]] = Remembered()
-
-    @property
-    def gain(self) -> float:
-        """2 where a stored state stands for a conjugate pair, otherwise 1."""
-        return 2.0 if self.conj_sym else 1.0
 
     def discretized(self) -> tuple[Tensor, Tensor]:
-        """log λ_bar (n,) and B_bar (n,), complex, differentiable, masked states without input."""
+        """Return log λ_bar (n,) and B_bar (n,), complex, differentiable; masked states have no input."""
         log_poles, B_bar = self._exact()
         return log_poles.to(self._readout.dtype), B_bar.to(self._readout.dtype)
 
     def kernel(self, length: int) -> Tensor:
-        """K[d, h, l] = gain Re sum_{i in h} C_i B_bar_i λ_bar_i^l of each direction d: (directions, H, length)."""
+        """Return K[d, h, l] = gain Re sum_{i in h} C_i B_bar_i λ_bar_i^l for each direction d."""
         log_poles, B_bar = self._exact()
         weights = (self.gain * B_bar * self._readout).to(self._readout.dtype)
         return kernel(log_poles, weights, self.channel, len(self.D), length)
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
-        """The layer's output for whole sequences that start from a silent state, by convolution."""
+        """Return the layer's output for whole sequences that start from a silent state, by convolution."""
         return torch.addcmul(convolve(u, self.kernel(u.shape[1]), self.backward_delay), self.D, u)
 
-    def recurrent(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
-        """What `forward` gives, by the recurrence."""
-        poles, B_bar = self._recurrence()
-        v = self._fed(u, B_bar)
-        y = self._read(scan(v, poles), 0)
-        if self.bidirectional:
-            later = pad(scan(v, poles, reverse=True), (0, 0, 0, self.backward_delay))[:, self.backward_delay :]
-            y = y + self._read(later, 1)
-        return torch.addcmul(y, self.D, u)
-
-    def initial_state(self, batch: int) -> Tensor:
-        """The silent state (batch, n)."""
-        self._memory.forget()
-        return self._readout.new_zeros(batch, len(self.channel))
-
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
-        """The outputs for the next chunk of a sequence and the state after it."""
+        """Return the outputs for the next chunk of a sequence and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B_bar = self._recurrence()
+        poles, B_bar = self._matrices()
         outputs = []
         for part in torch.split(u, steps_at_once(max(1, len(u) * len(poles))), dim=1):
             x = scan(self._fed(part, B_bar), poles, state)
@@ -116,42 +79,34 @@ class S4DLayer(nn.Module):
         return torch.cat(outputs, dim=1), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
-        """The output for the next token and the state after it."""
+        """Return the output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B_bar = self._recurrence() if torch.is_grad_enabled() else self._remembered_recurrence()
+        poles, B_bar = self._matrices_of_a_step()
         state = torch.addcmul(self._fed(u, B_bar), poles, state)
         return torch.addcmul(self._read(state, 0), self.D, u), state
-
-    def _refuse_streaming_both_ways(self) -> None:
-        if self.bidirectional:
-            raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
 
     @property
     def _readout(self) -> Tensor:
         return torch.view_as_complex(self.C)  # (directions, n)
 
     def _exact(self) -> tuple[Tensor, Tensor]:
-        """`discretized` in double precision, since a long sequence multiplies what a phase is wrong by."""
+        """Return `discretized` in double precision: a long sequence multiplies the error of a phase."""
         step = self.log_step.double().exp().index_select(0, self.channel) * self.step_rescale
         poles = continuous_poles(self.pole_re.double(), self.pole_im.double(), self.pole_form)
         log_poles, factor = discretize(poles, step, self.discretization)
         return log_poles, factor * self.mask * torch.view_as_complex(self.B)
 
-    def _remembered_recurrence(self) -> tuple[Tensor, Tensor]:
-        tensors = (self.pole_re, self.pole_im, self.B, self.log_step, self.mask)
-        return self._memory.get(tensors, self.step_rescale, self._recurrence)
-
-    def _recurrence(self) -> tuple[Tensor, Tensor]:
-        """λ_bar (n,) and B_bar (n,)."""
+    def _matrices(self) -> Matrices:
+        """Return λ_bar (n,) and B_bar (n,)."""
         log_poles, B_bar = self._exact()
         return log_poles.exp().to(self._readout.dtype), B_bar.to(self._readout.dtype)
 
     def _fed(self, u: Tensor, B_bar: Tensor) -> Tensor:
-        """What u (..., H) feeds into each state (..., n)."""
+        """Return what u (..., H) feeds into each state (..., n)."""
         return B_bar * u.gather(-1, self._owners(u))
 
     def _read(self, x: Tensor, direction: int) -> Tensor:
-        """gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""
+        """Return gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""
         parts = self.gain * (self._readout[direction] * x).real
         return parts.new_zeros(*x.shape[:-1], len(self.D)).scatter_add(-1, self._owners(x), parts)
 
@@ -160,7 +115,7 @@ class S4DLayer(nn.Module):
 
 
 def legs_poles(n: int, width: int, conj_sym: bool) -> tuple[Tensor, Tensor]:
-    """n states shared out evenly to the channels: S4D-LegS poles (n,) complex64 and owners (n,), ascending.
+    """Share n states out evenly to the channels; return S4D-LegS poles (n,) complex64 and owners (n,), ascending.
 
     Every channel gets the poles of HiPPO-N, on Re = -1/2; with `conj_sym` the half with Im > 0, slowest first.
     """
@@ -173,7 +128,7 @@ def legs_poles(n: int, width: int, conj_sym: bool) -> tuple[Tensor, Tensor]:
 
 
 def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
-    """y_k = sum_j K[0, j] u_{k-j} and, with a second kernel, + sum_j K[1, j] u_{k+j+backward_delay}.
+    """Return y_k = sum_j K[0, j] u_{k-j} and, with a second kernel, + sum_j K[1, j] u_{k+j+backward_delay}.
 
     u is (batch, length, H), kernels (1 or 2, H, length); done channel by channel in the frequency domain.
     """
@@ -189,7 +144,7 @@ def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
 
 
 def fast_length(least: int) -> int:
-    """The smallest power of two times a small odd factor of threes and fives that is not below `least`.
+    """Return the smallest power of two times a small odd factor of threes and fives that is not below `least`.
 
     >>> fast_length(2047), fast_length(1567)
     (2048, 1600)

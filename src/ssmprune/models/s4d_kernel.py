@@ -28,7 +28,7 @@ GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
-    """Kernels of single-input, single-output systems: K[d, h, l] = Re sum_{i in h} w_{d,i} exp(l log λ_i).
+    """Return kernels of single-input, single-output systems: K[d, h, l] = Re sum_{i in h} w_{d,i} exp(l log λ_i).
 
     log_poles is (n,), weights (directions, n), both complex; channel (n,) holds the owners in ascending order.
     Powers are taken in double precision, which keeps the phases exact over long sequences; the products are in
@@ -93,13 +93,13 @@ class _Kernel(torch.autograd.Function):
 
 
 def _factors(length: int) -> tuple[int, int]:
-    """The span T, a power of two near the root of the length, and the number of blocks that cover the length."""
+    """Return the span T, a power of two near the root of the length, and the number of blocks that cover the length."""
     span = 1 << math.ceil(math.log2(length) / 2)
     return span, -(-length // span)
 
 
 def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
-    """λ^b and λ^{aT} for a, b below T = span, a power of two, by doubling: (n,) -> (2, span, n).
+    """Return λ^b and λ^{aT} for a, b below T = span, a power of two, by doubling: (n,) -> (2, span, n).
 
     The factors λ^(2^j) are squared in double precision, so that an entry sees no more than log2 T roundings.
     """
@@ -159,7 +159,7 @@ class _Layout(NamedTuple):
 
 @lru_cache(maxsize=128)  # by value, so that it holds whatever becomes of the tensor
 def _laid_out(owners: bytes, channels: int, budget: int) -> _Layout:
-    """The layout of int64 owners, on the CPU."""
+    """Return the layout of int64 owners, on the CPU."""
     bounds = np.searchsorted(np.frombuffer(owners, np.int64), np.arange(channels + 1))
     order = np.diff(bounds).argsort(kind="stable")
     begin, end = bounds[order], bounds[order + 1]
@@ -180,7 +180,7 @@ def _laid_out(owners: bytes, channels: int, budget: int) -> _Layout:
 
 
 def _similar(counts: np.ndarray[Any, Any], budget: int) -> Iterator[tuple[slice, int]]:
-    """Neighbours among ascending counts that share a run of at most `budget` places, and the places each gets.
+    """Group neighbours among ascending counts that share a run of at most `budget` places, and the places each gets.
 
     Similar counts (5 and 6, 7 and 8, 9 to 12, 13 to 16, ...) go together, with as many places as the largest needs: a
     few batched products do for all channels, and few places are left empty.

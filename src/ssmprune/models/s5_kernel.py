@@ -23,7 +23,7 @@ FAST_MULTIPLE = 4  # matrix products with other numbers of states run at 70 % of
 def respond(
     u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y = C_0 x_0 + C_1 x_1 + D u (batch, length, H) and the last states of x_0 (batch, n), differentiable.
+    """Return y = C_0 x_0 + C_1 x_1 + D u (batch, length, H) and the last states of x_0 (batch, n), differentiable.
 
     x_0 runs forwards, x_k = a x_{k-1} + B u_k, from `state` (batch, n) or zero; x_1, where C has a second direction,
     runs backwards over the same B u. u is (batch, length, H), poles a (n,) complex, B (2n, H) and C (directions, H, 2n)
@@ -43,7 +43,7 @@ def respond(
 def _run(
     u: Tensor, poles: Tensor, B: Tensor, C: Tensor, D: Tensor, state: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, last forward states, and the states (directions, batch, length, 2n), or scratch if not to be kept."""
+    """Return outputs, last forward states and all states (directions, batch, length, 2n), or scratch unless `keep`."""
     batch, length, width = u.shape
     y, last = torch.empty_like(u), poles.new_empty(batch, len(poles))
     room = batch if keep else next(groups(*u.shape)).stop
@@ -113,5 +113,5 @@ class _Respond(torch.autograd.Function):
 
 
 def _complex(x: Tensor) -> Tensor:
-    """(..., 2n) interleaved real numbers as (..., n) complex ones on the same memory."""
+    """View (..., 2n) interleaved real numbers as (..., n) complex ones on the same memory."""
     return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))

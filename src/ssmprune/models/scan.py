@@ -14,7 +14,7 @@ WORTHWHILE = 40_000  # numbers that an operation should have so that several thr
 
 
 def scan(v: Tensor, poles: Tensor, state: Tensor | None = None, reverse: bool = False) -> Tensor:
-    """States x_k = a x_{k-1} + v_k of the recurrence, x_{-1} = state (zero by default), differentiable.
+    """Return states x_k = a x_{k-1} + v_k of the recurrence, x_{-1} = state (zero by default), differentiable.
 
     v is complex (batch, length, n), poles a (n,), state (batch, n); the result has the shape of v.
     With `reverse` time runs backwards: x_k = a x_{k+1} + v_k, x_length = state.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..errors import InputError
-from ..models.classifier import Config
+from ..models.config import Config
 from ..tasks._task import Task
 
 
