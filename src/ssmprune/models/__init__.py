@@ -1,7 +1,7 @@
 """Our own S5 and S4D classifiers in torch; they know nothing of pruning.
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
-is an ordinary model. `s5` and `s4d` are the layers (`_layer`: what they share), `parametrisation` turns their parameters
+is an ordinary model. `s5` and `s4d` are the layers (`_layer`: what they share), `parametrisation` brings their poles
 into discrete time, `s5_kernel`, `s4d_kernel` and `scan` compute whole sequences, `_blocking` cuts batches to the cache;
 `block` puts a layer between a norm and a gate, `classifier` stacks the blocks, `initialisation` says how weights start.
 `checkpoint` saves and loads, `cards` holds what is known of a checkpoint, `config` what a model is made of.
