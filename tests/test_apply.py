@@ -68,8 +68,30 @@ def test_damaged_weights_are_refused_by_state():
     broken = model()
     with torch.no_grad():
         broken.layers[0].ssm.B[3, 0, 0] = float("nan")
-    with pytest.raises(sp.InputError, match="State 3 has NaN"):
+    with pytest.raises(sp.InputError, match=r"Layer 'layers\.0\.ssm': State 3 has NaN"):
         sp.read(broken)
+
+
+def test_unstable_poles_are_refused_unless_kept_and_the_layer_is_named():
+    wild = model(pole_form="free")
+    with torch.no_grad():
+        wild.layers[1].ssm.pole_re[2] = 0.5
+    with pytest.raises(
+        sp.InputError, match=r"Layer 'layers\.1\.ssm': State 2 has a pole on or outside .* unstable=\"keep\""
+    ):
+        sp.read(wild)
+    assert sp.read(wild, unstable="keep")["layers.1.ssm"].unstable_states.tolist() == [i == 2 for i in range(8)]
+    with pytest.raises(sp.InputError, match='unstable is "refuse" or "keep"; got \'ignore\''):
+        sp.read(wild, unstable="ignore")
+
+
+def test_a_model_is_walked_through_once(monkeypatch):
+    walks = []
+    walk = nn.Module.named_modules
+    net = model()
+    monkeypatch.setattr(nn.Module, "named_modules", lambda self, *rest: walks.append(self) or walk(self, *rest))
+    sp.read(net)
+    assert len([module for module in walks if module is net]) == 1
 
 
 class Mamba(nn.Module):

@@ -96,6 +96,6 @@ def test_a_layer_left_whole_has_nothing_to_certify():
 def test_unstable_states_do_not_spoil_the_certificate_of_the_others():
     rng = np.random.default_rng(0)
     B, C = rng.normal(size=(4, 2)), rng.normal(size=(2, 4))
-    system = sp.DiagonalSystem.from_discrete([0.9, 1.2, 0.8, 0.7], B, C, unstable="keep")
+    system = sp.DiagonalSystem.from_discrete([0.9, 1.2, 0.8, 0.7], B, C)
     for refit in (False, True):
         assert 0 < certified(system, 0.5, refit)[1].exact < np.inf

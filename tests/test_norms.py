@@ -252,7 +252,7 @@ def test_a_pole_at_zero_forgets_at_once(backward_delay):
 
 @pytest.mark.parametrize("norm", [state_hinf, state_h2, pair_hinf, pair_h2, hinf, h2])
 def test_an_unstable_system_is_refused(norm):
-    system = DiagonalSystem.from_discrete([0.5, 1.0, 1.1j], np.ones((3, 1)), np.ones((1, 3)), unstable="keep")
+    system = DiagonalSystem.from_discrete([0.5, 1.0, 1.1j], np.ones((3, 1)), np.ones((1, 3)))
     with pytest.raises(InputError, match="2 of 3 do not, first state 1"):
         norm(system)
     norm(system.select(~system.unstable_states))

@@ -14,6 +14,7 @@ small = sp.shrink(model, plan)                 # smaller and faster
 sp.save(small, "small.safetensors")
 """
 
+from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
 from .allocation import layer_adaptive, layer_share, pooled, uniform
 from .apply import convert, mask, read, shrink
@@ -40,6 +41,7 @@ __all__ = [
     "RANDOM",
     "UNIFORM_HINF",
     "UNIFORM_MAGNITUDE",
+    "Adapter",
     "Certificate",
     "DiagonalSystem",
     "InputError",

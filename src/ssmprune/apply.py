@@ -1,4 +1,4 @@
-"""Surgery: read a model's systems, silence states, remove them. Models are values: all return copies.
+"""What a plan does to a model: read its systems, silence states, remove them. Models are values: all return copies.
 
 Families are recognised; `adapter` names one with its options, or brings a family of the caller's own.
 """
@@ -6,16 +6,14 @@ Families are recognised; `adapter` names one with its options, or brings a famil
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from .adapters import Adapter, layers_of
-from .arrays import Mask
+from .adapters import Adapter, Layer, layers_of
 from .errors import InputError, need_torch
 from .plan import Plan
-from .system import DiagonalSystem
+from .system import DiagonalSystem, states_have
 
 Model = TypeVar("Model")
 
@@ -26,45 +24,83 @@ def read(
     """Return what every SSM layer of a model computes, by its path in the model.
 
     A pole on or outside the unit circle is an error, or with unstable="keep" a state that no plan removes.
+
+    >>> import numpy as np
+    >>> layer = {name: np.ones(2) for name in ("nu_log", "theta_log", "gamma_log")} | {"D": np.ones(1)}
+    >>> layer |= {"B_re": np.ones((2, 1)), "B_im": np.ones((2, 1)), "C_re": np.ones((1, 2)), "C_im": np.ones((1, 2))}
+    >>> read({"params": {"lru": layer}})  # the parameters of a minimal-LRU model, without JAX
+    {'params.lru': DiagonalSystem(2 states, 1 -> 1, 1 direction)}
     """
-    return {path: family.read(layer, unstable) for path, (family, layer) in layers_of(model, adapter).items()}
+    if unstable not in ("refuse", "keep"):
+        raise InputError(f'unstable is "refuse" or "keep"; got {unstable!r}.')
+    systems = _systems(layers_of(model, adapter))
+    for path, system in systems.items():
+        if unstable == "refuse" and system.unstable_states.any():
+            raise InputError(
+                f"Layer {path!r}: {states_have(system.unstable_states)} a pole on or outside the unit circle, so no "
+                'finite gain to score. Check the discretisation and clipping, or pass unstable="keep" to keep those '
+                "states."
+            )
+    return systems
 
 
 def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     """Return a copy whose pruned states are silent; all shapes stay.
 
     In our own layers they stay silent through further training; other codes may wake them.
+
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer = S5Layer(width=4, n=6)
+    >>> quiet = mask(layer, sp.make_plan(read(layer), ratio=0.5))
+    >>> len(quiet.pole_re), int(quiet.mask.sum())
+    (6, 3)
     """
-    return _operate(model, plan, adapter, lambda family, layer, keep: family.mask(layer, keep))
+    pruned, layers = _copy(model, plan, adapter)
+    for path, layer in layers.items():
+        layer.mask(plan.keep[path])
+    return pruned
 
 
 def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
-    """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family."""
-    return _operate(model, plan, adapter, lambda family, layer, keep: family.shrink(layer, keep))
+    """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family.
+
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer = S5Layer(width=4, n=6)
+    >>> small = shrink(layer, sp.make_plan(read(layer), ratio=0.5))
+    >>> len(layer.pole_re), len(small.pole_re)
+    (6, 3)
+    """
+    pruned, layers = _copy(model, plan, adapter)
+    for path, layer in layers.items():
+        layer.shrink(plan.keep[path])
+    return pruned
 
 
 def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
     """Return our torch layers that compute what the layers of a foreign model do, by path; with a plan, shrunk."""
     need_torch()
     layers = layers_of(model, adapter)
-    if plan is not None:
-        plan.check(read(model, unstable="keep", adapter=adapter))
-    converted = {}
-    for path, (family, layer) in layers.items():
-        if not hasattr(family, "stored"):
-            raise InputError(f"{path!r} is of the family {family.name}, which does not say how to convert its layers.")
-        converted[path] = ours = family.stored(layer).layer(None if plan is None else plan.keep[path])
-        if plan is not None and path in plan.C:
-            ((own, _),) = layers_of(ours).values()
-            own.refit(ours, np.ones(plan.C[path].shape[2], bool), plan.C[path], plan.D_change[path])
+    if plan is None:
+        return {path: layer.convert() for path, layer in layers.items()}
+    plan.check(_systems(layers))
+    converted = {path: layer.convert(plan.keep[path]) for path, layer in layers.items()}
+    for path, C in plan.C.items():
+        (ours,) = layers_of(converted[path]).values()
+        ours.refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
     return converted
 
 
-def _operate(model: Model, plan: Plan, adapter: Adapter | None, cut: Callable[[Adapter, Any, Mask], None]) -> Model:
-    plan.check(read(model, unstable="keep", adapter=adapter))
-    patient = copy.deepcopy(model)
-    for path, (family, layer) in layers_of(patient, adapter).items():
-        if path in plan.C:
-            family.refit(layer, plan.keep[path], plan.C[path], plan.D_change[path])
-        cut(family, layer, plan.keep[path].copy())  # writable, as torch wants what it indexes with
-    return patient
+def _copy(model: Model, plan: Plan, adapter: Adapter | None) -> tuple[Model, dict[str, Layer]]:
+    """Return a copy of the model that the plan was made for, its C and D re-fitted, and the copy's layers."""
+    pruned = copy.deepcopy(model)
+    layers = layers_of(pruned, adapter)
+    plan.check(_systems(layers))
+    for path, C in plan.C.items():
+        layers[path].refit(plan.keep[path], C, plan.D_change[path])
+    return pruned, layers
+
+
+def _systems(layers: dict[str, Layer]) -> dict[str, DiagonalSystem]:
+    return {path: layer.read() for path, layer in layers.items()}

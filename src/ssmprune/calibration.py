@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import Adapter, layers_of, whole_batches
+from .adapters import Adapter, layers_of
 from .arrays import Complex, Real
 from .errors import InputError, need_torch
 from .features import Layout, weights
@@ -106,8 +106,9 @@ def collect(model: Any, batches: Iterable[Any], *, adapter: Adapter | None = Non
     refuse_what_cannot_run(model)
     model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
     layers = layers_of(model, adapter)
-    tallies = {path: Tally(family.read(layer, "keep")) for path, (family, layer) in layers.items()}
-    sinks = {whole_batches(family, path): tallies[path].add for path, (family, _) in layers.items()}
+    tallies = {path: Tally(layer.read()) for path, layer in layers.items()}
+    sinks = {layer.calling_module: tallies[path].add for path, layer in layers.items()}
+    families = {layer.calling_module: layer.family for layer in layers.values()}
     for part in slices(batches):
-        watch(model, part, sinks)
+        watch(model, part, sinks, families)
     return {path: tally.moments() for path, tally in tallies.items()}

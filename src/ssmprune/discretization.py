@@ -40,3 +40,6 @@ def bilinear(lam: Complex, step: Real) -> tuple[Complex, Complex]:
         decay = 0.5 * np.log1p(4 * a / ((1 - a) ** 2 + b**2))
     angle = np.arctan2(b, 1 + a) + np.arctan2(b, 1 - a)
     return joined(decay, angle), step / (1 - w)
+
+
+DISCRETIZATIONS: dict[str, Discretization] = {"zoh": zoh, "bilinear": bilinear}

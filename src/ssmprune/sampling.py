@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from .adapters import Adapter
 from .arrays import Real
 from .calibration import Moments, Residual
 from .errors import InputError
@@ -66,15 +67,16 @@ def refuse_what_cannot_run(model: Any) -> None:
 
 
 @torch.no_grad()
-def watch(model: nn.Module, part: Part, sinks: Mapping[str, Sink]) -> None:
+def watch(model: nn.Module, part: Part, sinks: Mapping[str, Sink], families: Mapping[str, Adapter]) -> None:
     """Run a model on some sequences and hand what enters and leaves the layers at these paths to their sinks.
 
     The run ends as soon as all sequences have passed all those layers. A model may send a few sequences at a time.
     """
     waiting = dict.fromkeys(sinks, len(part.x))
 
-    def show(path: str, inputs: tuple[Any, ...], y: Any) -> None:
-        u, start = inputs[0], len(part.x) - waiting[path]
+    def show(path: str, arguments: tuple[Any, ...], result: Any) -> None:
+        u, y = families[path].inputs_of(arguments), families[path].outputs_of(result)
+        start = len(part.x) - waiting[path]
         sinks[path](u, y, None if part.lengths is None else part.lengths[start : start + len(u)].to(u.device))
         waiting[path] -= len(u)
         if not any(waiting.values()):
@@ -101,10 +103,10 @@ def _for_model(model: nn.Module, x: Tensor) -> Tensor:
     return x.to(own.device, own.dtype) if x.is_floating_point() else x.to(own.device)
 
 
-def order_of_layers(model: nn.Module, part: Part, paths: Iterable[str]) -> list[str]:
+def order_of_layers(model: nn.Module, part: Part, families: Mapping[str, Adapter]) -> list[str]:
     """Return the paths of layers in the order in which the model runs them."""
     order: dict[str, None] = {}
-    watch(model, part, {path: partial(_note, order, path) for path in paths})
+    watch(model, part, {path: partial(_note, order, path) for path in families}, families)
     return list(order)
 
 
@@ -112,12 +114,13 @@ def _note(order: dict[str, None], path: str, *_: Tensor | None) -> None:
     order[path] = None
 
 
-def compare(whole: nn.Module, pruned: nn.Module, path: str, part: Part, tally: Tally) -> None:
+def compare(whole: nn.Module, pruned: nn.Module, family: Mapping[str, Adapter], part: Part, tally: Tally) -> None:
     """Count a layer of the pruned model, with what its output lacks of the same layer's in the whole model."""
     outputs: list[Tensor] = []
-    watch(whole, part, {path: lambda u, y, lengths: outputs.append(y)})
+    (path,) = family
+    watch(whole, part, {path: lambda u, y, lengths: outputs.append(y)}, family)
     expected = iter(outputs)
-    watch(pruned, part, {path: lambda u, y, lengths: tally.add(u, y, lengths, next(expected) - y)})
+    watch(pruned, part, {path: lambda u, y, lengths: tally.add(u, y, lengths, next(expected) - y)}, family)
 
 
 class _AllSeen(Exception):

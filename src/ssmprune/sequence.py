@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .adapters import Adapter, layers_of, whole_batches
+from .adapters import Adapter, layers_of
 from .errors import need_torch
 from .features import Layout, readout, weights
 from .plan import Plan
@@ -26,21 +26,24 @@ def refit_in_sequence(plan: Plan, model: Any, batches: Iterable[Any], *, adapter
     need_torch()
     from .sampling import Tally, compare, order_of_layers, refuse_what_cannot_run, slices
 
-    plan.check({path: family.read(layer, "keep") for path, (family, layer) in layers_of(model, adapter).items()})
+    layers = layers_of(model, adapter)
+    plan.check({path: layer.read() for path, layer in layers.items()})
     refuse_what_cannot_run(model)
     parts = list(slices(batches))
     whole, pruned = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
     C, D_change = {}, {}
-    places = {whole_batches(family, path): path for path, (family, _) in layers_of(model, adapter).items()}
-    for place in order_of_layers(whole, parts[0], places):
+    places = {layer.calling_module: path for path, layer in layers.items()}
+    families = {layer.calling_module: layer.family for layer in layers.values()}
+    layers = layers_of(pruned, adapter)
+    for place in order_of_layers(whole, parts[0], families):
         path = places[place]
-        family, layer = layers_of(pruned, adapter)[path]
-        family.shrink(layer, plan.keep[path])
-        system = family.read(layer, "keep")
+        layer = layers[path]
+        layer.shrink(plan.keep[path])
+        system = layer.read()
         tally = Tally(system)
         for part in parts:
-            compare(whole, pruned, place, part, tally)
+            compare(whole, pruned, {place: layer.family}, part, tally)
         change, D = take_over(tally.moments(), tally.residual(), Layout.of(system).spread(~system.unstable_states))
         C[path], D_change[path] = readout(system, weights(system) + change), D.ravel()
-        family.refit(layer, np.ones(system.n, bool), C[path], D_change[path])
+        layer.refit(np.ones(system.n, bool), C[path], D_change[path])
     return replace(plan, C=C, D_change=D_change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,10 +38,9 @@ class DiagonalSystem:
     channels: int = 0  # number of channels of a multi-SISO layer; some may own no state
     gain: float = 1.0  # 2 where a stored state stands for a conjugate pair
     backward_delay: int = 0  # 0 as in S5; 1 where the backward kernel starts at the next sample
-    unstable: Literal["refuse", "keep"] = "refuse"  # "keep" admits poles on or outside the unit circle
 
     def __post_init__(self) -> None:
-        """Freeze the arrays and check the mathematics: shapes, finiteness, stability."""
+        """Freeze the arrays and check the mathematics: shapes and finiteness. Unstable poles are legal."""
         for name in ("log_poles", "B", "C"):
             object.__setattr__(self, name, _frozen(getattr(self, name), np.complex128))
         if self.channel is not None:
@@ -227,19 +226,12 @@ class DiagonalSystem:
             raise InputError(f"gain is 1, or 2 where a state stands for a conjugate pair; got {self.gain}.")
         if self.backward_delay not in (0, 1):
             raise InputError(f"backward_delay is 0 or 1; got {self.backward_delay}.")
-        if self.unstable not in ("refuse", "keep"):
-            raise InputError(f'unstable is "refuse" or "keep"; got {self.unstable!r}.')
         decay = self.log_poles.real
         broken = np.isnan(decay) | (decay == np.inf) | ~np.isfinite(self.log_poles.imag)
         broken |= ~np.isfinite(self.B).all(axis=1) | ~np.isfinite(self.C).all(axis=(0, 1))
         if broken.any():
             raise InputError(
-                f"{_states(broken)} NaN or infinite in poles, B or C; the model is damaged or diverged in training."
-            )
-        if self.unstable == "refuse" and self.unstable_states.any():
-            raise InputError(
-                f"{_states(self.unstable_states)} a pole on or outside the unit circle, so no finite gain to "
-                'score. Check the discretisation and clipping, or pass unstable="keep" to keep those states.'
+                f"{states_have(broken)} NaN or infinite in poles, B or C; the model is damaged or diverged in training."
             )
 
     def __repr__(self) -> str:
@@ -251,7 +243,7 @@ class DiagonalSystem:
 
 
 def _frozen(array: ArrayLike, dtype: type) -> NDArray[Any]:
-    copy: NDArray[Any] = np.array(array, dtype)
+    copy: NDArray[Any] = np.array(np.asarray(array), dtype)
     copy.flags.writeable = False
     return copy
 
@@ -261,8 +253,12 @@ def _with_directions(C: ArrayLike) -> Complex:
     return C[None] if C.ndim == 2 else C
 
 
-def _states(which: Mask) -> str:
-    """Name states for an error message: 'State 3 has', 'States 1, 4 have'."""
+def states_have(which: Mask) -> str:
+    """Name states for an error message.
+
+    >>> states_have(np.array([False, True, False])), states_have(np.array([True, True]))
+    ('State 1 has', 'States 0, 1 have')
+    """
     indices = np.flatnonzero(which)
     shown = ", ".join(map(str, indices[:8])) + (f" and {len(indices) - 8} more" if len(indices) > 8 else "")
     return f"State {shown} has" if len(indices) == 1 else f"States {shown} have"

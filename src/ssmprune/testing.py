@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .adapters import Adapter
-from .apply import mask, read, shrink
-from .arrays import Mask, Real
+from .adapters import Adapter, layers_of
+from .adapters._arrays import is_torch_module
+from .apply import convert, mask, read, shrink
+from .arrays import Complex, Mask, Real
 from .errors import InputError
 from .plan import Plan, make_plan
 from .system import DiagonalSystem
@@ -32,27 +35,163 @@ def check_adapter(
     included. What it computes beyond the system that was read must be D u for one D per channel. A family whose
     layout cannot lose single states has `shrinks=False` and must refuse to with an InputError. Differences count
     relative to the largest output.
+
+    Of `refit`, `write` and `convert` those are tested that the adapter has, and with `refit` also what a recorded call
+    is taken for. A refit may refuse a complex C or a change of D with an InputError; what it accepts must be heard.
     """
-    systems = read(model, adapter=adapter)
-    inputs = {path: np.random.default_rng(0).normal(size=(24, system.inputs)) for path, system in systems.items()}
-    through = {}
-    for path, u in inputs.items():
-        y, own = run(model, path, u), systems[path].simulate(u)
-        through[path] = _feed_through(y - own, u)
-        _close(y, own + through[path], tolerance, f"{path}: the model's code and what was read")
+    contract = _Contract(adapter, model, run, tolerance)
     for ratio in ratios:
-        plan = make_plan(systems, ratio)
-        kept = plan.apply(systems)
-        pruned = {"mask": _masked(adapter, model, plan)}
+        plan = make_plan(contract.systems, ratio)
+        contract.check_mask(plan)
         if shrinks:
-            pruned["shrink"] = _shrunk(adapter, model, plan, kept)
-        for (path, u), (verb, smaller) in ((a, b) for a in inputs.items() for b in pruned.items()):
-            expected = kept[path].simulate(u) + through[path]
-            _close(run(smaller, path, u), expected, tolerance, f"{path}: {verb} at {ratio:.0%} and the plan applied")
+            contract.check_shrink(plan)
+    half = make_plan(contract.systems, 0.5)
     if not shrinks:
-        _check_refusal(adapter, model, make_plan(systems, 1.0))
-    after = read(model, adapter=adapter)
-    assert all(after[path].fingerprint == system.fingerprint for path, system in systems.items()), "the model changed"
+        contract.check_refusal(make_plan(contract.systems, 1.0))
+    if _has(adapter, "refit"):
+        contract.check_refit(half, shrinks)
+        contract.check_recording()
+    if _has(adapter, "write"):
+        contract.check_write(half)
+    if _has(adapter, "convert"):
+        contract.check_convert(half)
+    contract.check_original()
+
+
+def _has(adapter: Adapter, method: str) -> bool:
+    """Tell whether an adapter brings a method of its own."""
+    return getattr(type(adapter), method) is not getattr(Adapter, method)
+
+
+class _Contract:
+    """One model with what its layers compute, against which everything an adapter makes of it is held."""
+
+    def __init__(self, adapter: Adapter, model: Any, run: Run, tolerance: float) -> None:
+        """Read the model; what its code computes beyond that must be D u."""
+        self.adapter, self.model, self.run, self.tolerance = adapter, model, run, tolerance
+        self.rng = np.random.default_rng(0)
+        self.systems = read(model, adapter=adapter)
+        self.inputs: dict[str, Real] = {}
+        self.feed_through: dict[str, Real] = {}
+        for path, system in self.systems.items():
+            u = np.random.default_rng(0).normal(size=(24, system.inputs))
+            y, simulated = run(model, path, u), system.simulate(u)
+            self.inputs[path], self.feed_through[path] = u, _feed_through(y - simulated, u)
+            self.agree(y, path, system, "the model's code and what was read")
+
+    def agree(self, y: Real, path: str, system: DiagonalSystem, what: str, D_change: Real | float = 0.0) -> None:
+        """Compare an output with that of a system and the feed-through."""
+        u = self.inputs[path]
+        expected = system.simulate(u) + self.feed_through[path]
+        if np.any(D_change):
+            expected = expected + D_change * u
+        atol = self.tolerance * max(1e-30, float(np.abs(expected).max()))
+        np.testing.assert_allclose(y, expected, rtol=0, atol=atol, err_msg=f"{path}: {what} do not agree")
+
+    def check_mask(self, plan: Plan) -> None:
+        """Masked states are silent, the others as they were."""
+        masked = mask(self.model, plan, adapter=self.adapter)
+        for path, system in read(masked, adapter=self.adapter).items():
+            keep = plan.keep[path]
+            assert system.n == len(keep), f"{path}: masking changed the number of states"
+            heard: Mask = np.abs(system.B).max(axis=1) * np.abs(system.C).max(axis=(0, 1)) > 0
+            assert not heard[~keep].any(), f"{path}: a masked state is heard"
+        self._compare(masked, plan, "mask")
+
+    def check_shrink(self, plan: Plan) -> None:
+        """Removed states are gone, the others as they were."""
+        shrunk = shrink(self.model, plan, adapter=self.adapter)
+        kept = plan.apply(self.systems)
+        for path, system in read(shrunk, adapter=self.adapter).items():
+            _same(system, kept[path])
+        self._compare(shrunk, plan, "shrink")
+
+    def check_refusal(self, plan: Plan) -> None:
+        """A layout that cannot lose single states says so."""
+        try:
+            shrink(self.model, plan, adapter=self.adapter)
+        except InputError:
+            return
+        raise AssertionError("a layout that cannot lose single states was cut")
+
+    def check_refit(self, plan: Plan, shrinks: bool) -> None:
+        """Try the refits there are, the most general first; whichever is not refused must do all it was asked for."""
+        accepted = 0
+        for C_is_complex, D_changes in ((True, True), (False, True), (True, False), (False, False)):
+            refitted = self._refitted(plan, C_is_complex, D_changes)
+            asked = f"a refit with a {'complex' if C_is_complex else 'real'} C{' and a change of D' * D_changes}"
+            for verb, prune in (("mask", mask), ("shrink", shrink))[: 1 + shrinks]:
+                try:
+                    pruned = prune(self.model, refitted, adapter=self.adapter)
+                except InputError:
+                    continue
+                accepted += 1
+                self._compare(pruned, refitted, f"{asked}, then {verb},")
+        assert accepted, "refit refuses everything; an adapter that cannot write a C has no refit of its own"
+
+    def check_recording(self) -> None:
+        """What a torch layer is called with and returns, as calibration records it, is what goes in and comes out."""
+        if not is_torch_module(self.model):
+            return
+        for path, layer in layers_of(self.model, self.adapter).items():
+            calls: list[tuple[Any, Any]] = []
+            module = self.model.get_submodule(layer.calling_module)
+            hook = module.register_forward_hook(lambda _, arguments, y, calls=calls: calls.append((arguments, y)))
+            try:
+                y = self.run(self.model, path, self.inputs[path])
+            finally:
+                hook.remove()
+            for arguments, result in calls[:1]:  # none where `run` does not call the module
+                recorded = {"input": self.adapter.inputs_of(arguments), "output": self.adapter.outputs_of(result)}
+                for (kind, batch), expected in zip(recorded.items(), (self.inputs[path], y), strict=True):
+                    shape = tuple(batch.shape)
+                    assert shape == (1, *expected.shape), (
+                        f"{path}: the {kind} of a recorded call has the shape {shape}; expected {(1, *expected.shape)}"
+                    )
+                    close = np.allclose(batch[0].detach().cpu().numpy(), expected, rtol=0, atol=1e-4 * _size(expected))
+                    assert close, f"{path}: the {kind} of a recorded call is not that of the layer"
+
+    def check_write(self, plan: Plan) -> None:
+        """Another system is written whole; D stays."""
+        other, kept = copy.deepcopy(self.model), plan.apply(self.systems)
+        for path, layer in layers_of(other, self.adapter).items():
+            layer.write(kept[path])
+            assert layer.read().n == kept[path].n, f"{path}: write left another number of states"
+        self._compare(other, plan, "write")
+
+    def check_convert(self, plan: Plan) -> None:
+        """Our torch layers compute the same."""
+        layers = convert(self.model, plan, adapter=self.adapter)
+        import torch
+
+        for path, system in plan.apply(self.systems).items():
+            u = torch.from_numpy(self.inputs[path])[None].to(layers[path].D.dtype)
+            with torch.no_grad():
+                y = layers[path](u)[0].double().numpy()
+            self.agree(y, path, system, "the converted layer and the plan applied")
+
+    def check_original(self) -> None:
+        """All of this happened to copies."""
+        after = read(self.model, adapter=self.adapter)
+        same = (after[path].fingerprint == system.fingerprint for path, system in self.systems.items())
+        assert all(same), "the model changed"
+
+    def _compare(self, pruned: Any, plan: Plan, what: str) -> None:
+        for path, system in plan.apply(self.systems).items():
+            y = self.run(pruned, path, self.inputs[path])
+            what_agrees = f"{what} at {plan.ratio:.0%} and the plan applied"
+            self.agree(y, path, system, what_agrees, plan.D_change.get(path, 0.0))
+
+    def _refitted(self, plan: Plan, C_is_complex: bool, D_changes: bool) -> Plan:
+        """Return a plan with another C, and changes of D where outputs correspond to inputs."""
+        C: dict[str, Complex] = {}
+        D_change: dict[str, Real] = {}
+        for path, system in plan.apply(self.systems).items():
+            noise = self.rng.normal(size=(2, *system.C.shape)) * _size(system.C)
+            C[path] = system.C.real + noise[0] + 1j * C_is_complex * (system.C.imag + noise[1])
+            size = self.rng.normal(size=system.outputs) * _size(self.run(self.model, path, self.inputs[path]))
+            D_change[path] = size * (D_changes and system.inputs == system.outputs)
+        return replace(plan, C=C, D_change=D_change)
 
 
 def _feed_through(y: Real, u: Real) -> Real:
@@ -61,32 +200,11 @@ def _feed_through(y: Real, u: Real) -> Real:
     return nearest
 
 
-def _masked(adapter: Adapter, model: Any, plan: Plan) -> Any:
-    masked = mask(model, plan, adapter=adapter)
-    for path, system in read(masked, adapter=adapter).items():
-        keep = plan.keep[path]
-        assert system.n == len(keep), f"{path}: masking changed the number of states"
-        heard: Mask = np.abs(system.B).max(axis=1) * np.abs(system.C).max(axis=(0, 1)) > 0
-        assert not heard[~keep].any(), f"{path}: a masked state is heard"
-    return masked
+def _same(system: DiagonalSystem, expected: DiagonalSystem) -> None:
+    for name in ("log_poles", "B", "C"):
+        np.testing.assert_allclose(getattr(system, name), getattr(expected, name), rtol=1e-5, atol=1e-12)
 
 
-def _shrunk(adapter: Adapter, model: Any, plan: Plan, kept: dict[str, DiagonalSystem]) -> Any:
-    shrunk = shrink(model, plan, adapter=adapter)
-    for path, system in read(shrunk, adapter=adapter).items():
-        for name in ("log_poles", "B", "C"):
-            np.testing.assert_allclose(getattr(system, name), getattr(kept[path], name), rtol=1e-5, atol=1e-12)
-    return shrunk
-
-
-def _check_refusal(adapter: Adapter, model: Any, plan: Plan) -> None:
-    try:
-        shrink(model, plan, adapter=adapter)
-    except InputError:
-        return
-    raise AssertionError("a layout that cannot lose single states was cut")
-
-
-def _close(ours: Real, expected: Real, tolerance: float, what: str) -> None:
-    atol = tolerance * max(1e-30, float(np.abs(expected).max()))
-    np.testing.assert_allclose(ours, expected, rtol=0, atol=atol, err_msg=f"{what} do not agree")
+def _size(values: Real | Complex) -> float:
+    """Return the largest magnitude, or 1 for zeros."""
+    return float(np.abs(values).max(initial=0)) or 1.0

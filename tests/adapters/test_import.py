@@ -191,11 +191,18 @@ def test_import_writes_a_model_that_prunes(ssmprune, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["flax_s5", *ANSWERS], "The file does not record activation (a word)"),
-        (["flax_s5"], "The file does not record conj_sym (true or false), clip_eigs (true or false), discretization"),
+        (["flax_s5", *ANSWERS], "The file does not record activation (gelu, half_glu1, half_glu2 or full_glu)"),
+        (
+            ["flax_s5"],
+            "not record conj_sym (true or false), clip_eigs (true or false), discretization (zoh or bilinear)",
+        ),
         (["flax_s5", *ANSWERS, "activation=half_glu1", "depth=3"], "This family has no depth"),
         (["flax_s5", *ANSWERS, "activation=half_glu1", "conj_sym=yes"], "conj_sym must be true or false; got 'yes'"),
-        (["flax_s5", *ANSWERS, "activation=half_glu1", "discretization=euler"], "must be one of zoh, bilinear"),
+        (
+            ["flax_s5", *ANSWERS, "activation=half_glu1", "discretization=euler"],
+            "discretization must be zoh or bilinear; got 'euler'",
+        ),
+        (["flax_s5", *ANSWERS, "activation=relu"], "activation must be gelu, half_glu1, half_glu2 or full_glu"),
         (["flax_s5", "prenorm"], "Expected NAME=VALUE, for example prenorm=true; got 'prenorm'"),
         (["annotated_s4d", "classification=true", "prenorm=true"], "has no array encoder.kernel"),
         (["s5_pytorch"], "can be imported from the families annotated_s4d, flax_s5, state_spaces_s4d"),

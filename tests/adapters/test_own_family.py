@@ -24,8 +24,10 @@ def test_the_document_runs_and_its_layer_is_short(tmp_path, monkeypatch):
     names = {}
     for block in BLOCKS:
         exec(block, names)
-    assert len(BLOCKS[0].splitlines()) < 40
+    assert len(BLOCKS[0].splitlines()) <= 45
     assert names["small"][1].decay.shape == (10,)
+    assert names["smaller"][1].decay.shape == (4,)
+    assert names["quieter"].echoes.decay.shape == (9,)
     assert names["ours"].config.states == (8, 8, 8)
     assert (tmp_path / "pruned.msgpack").is_file()
 
@@ -43,15 +45,15 @@ class Leaky(nn.Module):
         self.c = nn.Parameter(torch.randn(n, dtype=torch.complex64))
         self.d = nn.Parameter(torch.randn(1))
 
-    def forward(self, u):  # (length, 1)
-        x, y = torch.zeros_like(self.p), []
-        for u_k in u:
+    def forward(self, u):  # (batch, length, 1)
+        x, y = 0, []
+        for u_k in u.unbind(1):
             x = self.p * x + u_k
-            y.append(2 * (self.c * x).real.sum() + self.d[0] * u_k)
-        return torch.stack(y)
+            y.append(2 * (self.c * x).real.sum(1, keepdim=True) + self.d * u_k)
+        return torch.stack(y, 1)
 
 
-class LeakyAdapter:
+class LeakyAdapter(sp.Adapter):
     name = "leaky"
     gain = 2
 
@@ -59,9 +61,9 @@ class LeakyAdapter:
         parts = model.named_modules() if isinstance(model, nn.Module) else ()
         return {path: part for path, part in parts if isinstance(part, Leaky)}
 
-    def read(self, layer, unstable):
+    def read(self, layer):
         p, c = (tensor.detach().numpy() for tensor in (layer.p, layer.c))
-        return sp.DiagonalSystem.from_discrete(p, np.ones((len(p), 1)), c[None], gain=self.gain, unstable=unstable)
+        return sp.DiagonalSystem.from_discrete(p, np.ones((len(p), 1)), c[None], gain=self.gain)
 
     def mask(self, layer, keep):
         layer.c.data[~torch.from_numpy(keep)] = 0
@@ -70,9 +72,26 @@ class LeakyAdapter:
         layer.p, layer.c = nn.Parameter(layer.p[keep]), nn.Parameter(layer.c[keep])
 
 
+class RefittedLeaky(LeakyAdapter):
+    def refit(self, layer, keep, C, D_change):
+        layer.c.data[torch.from_numpy(keep)] = torch.from_numpy(C[0, 0]).to(layer.c)
+        layer.d.data += torch.from_numpy(D_change).to(layer.d)
+
+
 def run(model, path, u):
     with torch.no_grad():
-        return model.get_submodule(path)(torch.from_numpy(u).float()).numpy()
+        return model.get_submodule(path)(torch.from_numpy(u).float()[None])[0].numpy()
+
+
+class Upright(nn.Module):
+    """A Leaky for one channel-first sequence at a time, (1, 1, length), which gives its output and a word."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.leaky = Leaky(n)
+
+    def forward(self, word, u):
+        return self.leaky(u.mT).mT, word
 
 
 @pytest.fixture
@@ -84,6 +103,20 @@ def model():
 def test_the_contract_holds(model):
     check_adapter(LeakyAdapter(), model, run)
     assert [len(part.p) for part in sp.prune(model, 0.5, adapter=LeakyAdapter())] != [6, 5]
+
+
+def test_without_a_refit_data_is_refused_in_a_sentence(model):
+    net = nn.Sequential(*model)
+    with pytest.raises(sp.InputError, match="Layer '0': The adapter of leaky cannot write a re-fitted C and D"):
+        sp.prune(net, 0.5, data=[torch.randn(4, 50, 1)], adapter=LeakyAdapter())
+    small = sp.prune(net, 0.5, data=[torch.randn(4, 50, 1)], adapter=RefittedLeaky())
+    assert sum(len(layer.p) for layer in small) == 5
+
+
+@pytest.mark.parametrize("adapter", [LeakyAdapter, "leaky", object()])
+def test_what_is_no_adapter_is_refused(adapter, model):
+    with pytest.raises(sp.InputError, match=r"derived from ssmprune\.Adapter; `adapter` is"):
+        sp.read(model, adapter=adapter)
 
 
 class ForgottenFactor(LeakyAdapter):
@@ -107,12 +140,113 @@ class CutAtTheEnd(LeakyAdapter):
 
 
 class ConjugatedReadout(LeakyAdapter):
-    def read(self, layer, unstable):
-        system = super().read(layer, unstable)
+    def read(self, layer):
+        system = super().read(layer)
         return sp.DiagonalSystem(system.log_poles, system.B, system.C.conj(), gain=2.0)
 
 
-@pytest.mark.parametrize("wrong", [ForgottenFactor, ForgottenMask, MaskOfThePoles, CutAtTheEnd, ConjugatedReadout])
+class RealRefit(RefittedLeaky):
+    """Drops the imaginary part of C."""
+
+    def refit(self, layer, keep, C, D_change):
+        super().refit(layer, keep, C.real + 0j, D_change)
+
+
+class ForgottenD(RefittedLeaky):
+    def refit(self, layer, keep, C, D_change):
+        super().refit(layer, keep, C, 0 * D_change)
+
+
+class RefitOfTheFirst(RefittedLeaky):
+    def refit(self, layer, keep, C, D_change):
+        super().refit(layer, np.arange(len(keep)) < keep.sum(), C, D_change)
+
+
+class ShiftedInput(RefittedLeaky):
+    def inputs_of(self, arguments):
+        return arguments[0].roll(1, 1)
+
+
+class TurnedOutput(RefittedLeaky):
+    def outputs_of(self, result):
+        return result.mT
+
+
+class WriteOfTheReadout(RefittedLeaky):
+    """Keeps the old poles."""
+
+    def write(self, layer, system):
+        layer.p, layer.c = nn.Parameter(layer.p[: system.n]), nn.Parameter(torch.tensor(system.C[0, 0]).to(layer.c))
+
+
+WRONG = [
+    ForgottenFactor,
+    ForgottenMask,
+    MaskOfThePoles,
+    CutAtTheEnd,
+    ConjugatedReadout,
+    RealRefit,
+    ForgottenD,
+    RefitOfTheFirst,
+    ShiftedInput,
+    TurnedOutput,
+    WriteOfTheReadout,
+]
+
+
+def test_a_refit_is_tested(model):
+    check_adapter(RefittedLeaky(), model, run)
+
+
+class CarefulRefit(RefittedLeaky):
+    """As for a layer that has room for a real C alone, and no D."""
+
+    def refit(self, layer, keep, C, D_change):
+        self.refuse_D(D_change)
+        super().refit(layer, keep, self.as_real(C) + 0j, D_change)
+
+
+def test_a_refit_may_refuse_what_the_layer_cannot_hold(model):
+    check_adapter(CarefulRefit(), model, run)
+    systems = sp.read(model, adapter=CarefulRefit())
+    plan = sp.refit(sp.make_plan(systems, 0.5), systems)
+    with pytest.raises(sp.InputError, match=r"Layer '0': The re.* family leaky"):
+        sp.shrink(model, plan, adapter=CarefulRefit())
+
+
+class RefusedRefit(RefittedLeaky):
+    def refit(self, layer, keep, C, D_change):
+        raise sp.InputError("never")
+
+
+def test_a_refit_that_refuses_everything_is_none(model):
+    with pytest.raises(AssertionError, match="refuses everything"):
+        check_adapter(RefusedRefit(), model, run)
+
+
+class UprightAdapter(RefittedLeaky):
+    def calling_module(self, path):
+        return path.removesuffix(".leaky")
+
+    def inputs_of(self, arguments):
+        return arguments[1].mT
+
+    def outputs_of(self, result):
+        return result[0].mT
+
+
+def test_the_calling_module_may_have_arguments_and_results_of_its_own():
+    torch.manual_seed(0)
+    net = nn.ModuleDict({"upright": Upright(5)})
+
+    def call(model, path, u):
+        with torch.no_grad():
+            return model["upright"]("word", torch.from_numpy(u).float().T[None])[0][0].T.numpy()
+
+    check_adapter(UprightAdapter(), net, call)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_the_contract_finds_what_is_wrong(wrong, model):
     with pytest.raises(AssertionError):
         check_adapter(wrong(), model, run)
@@ -155,12 +289,17 @@ def installed(tmp_path, monkeypatch):
 
 
 MODULE = """
-class Adapter:
+import ssmprune as sp
+
+class Adapter(sp.Adapter):
     name = "leaky"
     def layers(self, model):
         return {"everything": model} if isinstance(model, tuple) else {}
-    def read(self, layer, unstable):
-        import ssmprune as sp
+    def mask(self, layer, keep):
+        raise NotImplementedError
+    def shrink(self, layer, keep):
+        raise NotImplementedError
+    def read(self, layer):
         return sp.DiagonalSystem.from_discrete(layer, [[1.0]] * len(layer), [[1.0] * len(layer)])
 
 ADAPTER = Adapter()
@@ -181,5 +320,5 @@ def test_a_broken_entry_point_is_named(installed):
 
 
 def test_a_family_that_does_not_convert_says_so(model):
-    with pytest.raises(sp.InputError, match="family leaky, which does not say how to convert"):
+    with pytest.raises(sp.InputError, match="Layer '0': The family leaky does not say how to convert"):
         sp.convert(model, adapter=LeakyAdapter())

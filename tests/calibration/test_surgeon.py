@@ -285,7 +285,7 @@ def test_moments_of_another_model_are_refused():
 def test_unstable_states_stay_as_they_are():
     rng = np.random.default_rng(0)
     poles = np.array([0.9, 1.2, 0.8, 0.7])
-    system = sp.DiagonalSystem.from_discrete(poles, rng.normal(size=(4, 2)), rng.normal(size=(2, 4)), unstable="keep")
+    system = sp.DiagonalSystem.from_discrete(poles, rng.normal(size=(4, 2)), rng.normal(size=(2, 4)))
     plan = sp.surgeon_plan({"ssm": system}, 0.5)
     assert plan.keep["ssm"][1]
     kept = np.flatnonzero(plan.keep["ssm"]).tolist()

@@ -68,5 +68,5 @@ def test_masked_and_shrunk_layers_agree(name):
 
 
 def test_unstable_states_are_refused_by_name():
-    with pytest.raises(sp.InputError, match="State 0 has a pole on or outside the unit circle"):
+    with pytest.raises(sp.InputError, match=r"Layer 'layers\.0\.ssm': State 0 has a pole.*unstable=\"keep\""):
         sp.read(build(golden(SATURATED)))

@@ -151,7 +151,7 @@ def test_real_poles_take_a_state_each():
 
 
 def test_what_cannot_be_balanced_is_refused():
-    unstable = sp.DiagonalSystem.from_discrete([1.1, 0.5], [[1], [1]], [[1, 1]], unstable="keep")
+    unstable = sp.DiagonalSystem.from_discrete([1.1, 0.5], [[1], [1]], [[1, 1]])
     with pytest.raises(sp.InputError, match="'ssm' has unstable poles"):
         balanced_truncation({"ssm": unstable}, 0.5)
     silent = sp.DiagonalSystem.from_discrete([0.9, 0.5], [[0], [0]], [[1, 1]])
@@ -162,11 +162,20 @@ def test_what_cannot_be_balanced_is_refused():
 
 
 def test_a_family_that_cannot_take_new_states_is_refused():
-    class Another:
+    class Another(sp.Adapter):
         name = "another"
 
         def layers(self, net):
             return {"ssm": net}
 
-    with pytest.raises(sp.InputError, match="cannot be written into 'ssm' of the family another"):
+        def read(self, layer):
+            return sp.DiagonalSystem.from_discrete([0.9, 0.5], [[1], [1]], [[1, 1]])
+
+        def mask(self, layer, keep):
+            raise NotImplementedError
+
+        def shrink(self, layer, keep):
+            raise NotImplementedError
+
+    with pytest.raises(sp.InputError, match=r"Layer 'ssm': New states cannot be written .* of the family another"):
         balanced_model(object(), 0.5, adapter=Another())

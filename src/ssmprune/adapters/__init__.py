@@ -1,43 +1,84 @@
 """Adapters: one file per model family, the only code that knows its parameter names.
 
-A file here exports `ADAPTER`; so does a module that another package names in the entry point group
-`ssmprune.adapters`. Frameworks are imported by the file that needs them, when a model is handed over.
+A file here exports `ADAPTER`: `s5` and `s4d` are our own layers, `flax_s5`, `s5_pytorch`, `annotated_s4d`,
+`state_spaces_s4d`, `state_spaces_diag` and `minimal_lru` those of other codes. So does a module that another package
+names in the entry point group `ssmprune.adapters`. Frameworks are imported when a model is handed over.
+
+Helpers: `_adapter` is the base class, `_arrays` finds arrays in models and refuses what cannot be pruned,
+`_parameters` describes a layer, `_families` cuts arrays, `_ours` is what our two families share, `_classifiers`
+imports whole models, `_files` reads them from disk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import Any
 
 from .._registry import members
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from ..system import DiagonalSystem
-from ._refusals import why_refused
+from ._adapter import Adapter
+from ._arrays import places_of, refuse_coupled
+
+__all__ = ["Adapter", "Layer", "found", "layers_of"]
 
 
-class Adapter(Protocol):
-    """What ssmprune needs to know of a model family."""
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a model and the adapter that knows it: what goes wrong names the layer, arrays may be written to."""
+
+    path: str
+    family: Adapter
+    own: Any  # what the family takes for a layer: a torch module, a place of arrays
+
+    def read(self) -> DiagonalSystem:
+        """Return what the layer computes, without D u."""
+        with self._named():
+            return self.family.read(self.own)
+
+    def mask(self, keep: Mask) -> None:
+        """Silence the other states."""
+        with self._named():
+            self.family.mask(self.own, keep.copy())  # a plan's is read-only, which torch does not take
+
+    def shrink(self, keep: Mask) -> None:
+        """Remove the other states."""
+        with self._named():
+            self.family.shrink(self.own, keep.copy())
+
+    def refit(self, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        with self._named():
+            self.family.refit(self.own, keep.copy(), C.copy(), D_change.copy())
+
+    def write(self, system: DiagonalSystem) -> None:
+        """Make the layer compute another system."""
+        with self._named():
+            self.family.write(self.own, system)
+
+    def convert(self, keep: Mask | None = None) -> Any:
+        """Return our torch layer that computes the same, with all states or those in `keep`."""
+        with self._named():
+            return self.family.convert(self.own, None if keep is None else keep.copy())
 
     @property
-    def name(self) -> str:
-        """What the family is called."""
+    def calling_module(self) -> str:
+        """The path of the torch module that takes and gives whole sequences when the layer runs."""
+        with self._named():
+            return self.family.calling_module(self.path)
 
-    def layers(self, model: Any) -> dict[str, Any]:
-        """Return the layers of this family by their path in the model; none for a model of another family."""
-
-    def read(self, layer: Any, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
-        """Return what the layer computes, without its feed-through; a masked state has B = 0 or C = 0."""
-
-    def mask(self, layer: Any, keep: Mask) -> None:
-        """Silence the other states in place; shapes stay."""
-
-    def shrink(self, layer: Any, keep: Mask) -> None:
-        """Remove the other states in place."""
-
-    def refit(self, layer: Any, keep: Mask, C: Complex, D_change: Real) -> None:
-        """Write a new C (directions, outputs, kept) for the kept states and add to the feed-through, in place."""
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"Layer {self.path!r}: {error}") from error
 
 
 def found() -> dict[str, Adapter]:
@@ -57,32 +98,34 @@ def _plugged_in() -> tuple[Adapter, ...]:
     for entry in entry_points(group="ssmprune.adapters"):
         try:
             named = entry.load()
+            adapter = named.ADAPTER if isinstance(named, ModuleType) else named
         except Exception as error:  # whatever another package's module may raise
             raise InputError(f"The adapter {entry.name} ({entry.value}) does not load: {error}") from error
-        adapters.append(getattr(named, "ADAPTER", named))
+        adapters.append(_checked(adapter, f"{entry.name} ({entry.value})"))
     return tuple(adapters)
 
 
-def whole_batches(adapter: Adapter, path: str) -> str:
-    """Return the path of the module that takes and gives (batch, length, width) when the layer at `path` runs.
-
-    It is the layer itself unless its adapter's `whole_batches(path)` says otherwise.
-    """
-    own = getattr(adapter, "whole_batches", None)
-    return own(path) if own else path
+def _checked(adapter: Any, origin: str) -> Adapter:
+    if not isinstance(adapter, Adapter):
+        kind = f"the class {adapter.__name__} itself" if isinstance(adapter, type) else f"of {type(adapter).__name__}"
+        raise InputError(f"An adapter is an object of a class derived from ssmprune.Adapter; {origin} is {kind}.")
+    return adapter
 
 
-def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, tuple[Adapter, Any]]:
-    """Return every layer of a model that some family knows, with its adapter; a model with none is an error.
+def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
+    """Return every layer of a model that some family knows, by its path; a model with none is an error.
 
     With `adapter` only that family is asked, with the options the adapter was made with.
     """
-    if reason := why_refused(model):
-        raise InputError(reason)
-    families = found() if adapter is None else {adapter.name: adapter}
-    known = {path: (family, layer) for family in families.values() for path, layer in family.layers(model).items()}
-    if not known:
+    places = places_of(model)
+    refuse_coupled(places)
+    families = list(found().values()) if adapter is None else [_checked(adapter, "`adapter`")]
+    layers = {
+        path: Layer(path, family, own) for family in families for path, own in family.layers_among(places).items()
+    }
+    if not layers:
         raise InputError(
-            f"No diagonal SSM layer found in {type(model).__name__}; the known families are {', '.join(families)}."
+            f"No diagonal SSM layer found in {type(model).__name__}; the known families are "
+            f"{', '.join(family.name for family in families)}."
         )
-    return known
+    return layers

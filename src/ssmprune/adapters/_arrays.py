@@ -1,9 +1,10 @@
-"""Other people's models seen as trees: named arrays in torch modules, state dicts or nested dicts, all alike."""
+"""Models seen as named arrays, in torch modules, state dicts and nested dicts alike; what cannot be pruned, and why."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,27 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 
+SELECTIVE = (
+    "{path} is a selective (Mamba/S6) layer: its poles and B change with the input, so a state has no fixed gain. "
+    "ssmprune handles linear time-invariant diagonal layers such as S5, S4D and LRU."
+)
+LOW_RANK = (
+    "{path} is a diagonal-plus-low-rank (DPLR) S4 layer: its states are coupled by the low-rank term, so none can be "
+    "removed alone. Use the diagonal variant (S4D), or diagonalise the layer first."
+)
+LIQUID = (
+    "{path} is a liquid layer: its state update is multiplied by the input, so it is not time-invariant. "
+    "Train it with liquid=False to prune it."
+)
+
 
 @dataclass
-class Node:
+class ArrayPlace:
     """One place in a model that holds arrays: reading one gives numpy, writing one keeps the owner's kind.
 
     >>> tree = {"params": {"seq": {"D": np.ones(2, np.float32)}}}
-    >>> node = nodes(tree)["params.seq"]
-    >>> node["D"] = node["D"] / 4
+    >>> place = places_of(tree).by_path["params.seq"]
+    >>> place["D"] = place["D"] / 4
     >>> tree["params"]["seq"]["D"]
     array([0.25, 0.25], dtype=float32)
     """
@@ -26,7 +40,8 @@ class Node:
     owner: Any  # a torch module, or the dict that holds the arrays
     keys: dict[str, str]  # what the owner calls each array
     root: Any  # the whole model
-    parent: Node | None = None
+    parent: ArrayPlace | None = None
+    children: set[str] = field(default_factory=set)  # names of the places inside this one
 
     @property
     def module(self) -> Any:
@@ -44,7 +59,8 @@ class Node:
             value = value.detach().cpu()
             value = (value.cdouble() if value.is_complex() else value.double()).numpy()
         value = np.asarray(value)
-        return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
+        with np.errstate(invalid="ignore"):  # a damaged file's NaN may be one that signals; the system refuses it
+            return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
 
     def __setitem__(self, name: str, numbers: NDArray[Any]) -> None:
         """Put an array in the place of the one stored, in its precision and on its device."""
@@ -78,27 +94,52 @@ class Node:
             raise InputError(f"The tree is a frozen {type(self.owner).__name__}; `unfreeze` it to a dict first.")
 
 
-def nodes(model: Any) -> dict[str, Node]:
-    """Return every place of a model that holds arrays, by its dotted path.
+@dataclass(frozen=True)
+class Places:
+    """Every place of a model that holds arrays, and every torch module; none in a model of another kind."""
+
+    model: Any
+    by_path: dict[str, ArrayPlace]  # by dotted path
+
+
+def places_of(model: Any) -> Places:
+    """Walk through a model once.
 
     Of a tree with "params" only those are searched: optimisers keep copies that look like layers.
     """
-    if hasattr(model, "named_modules"):
-        found = {
-            path: Node(part, {name: name for name in (*part._parameters, *part._buffers)}, model)
-            for path, part in model.named_modules()
-        }
+    places: dict[str, ArrayPlace] = {}
+    if is_torch_module(model):
+        for path, module in model.named_modules():
+            places[path] = ArrayPlace(module, {name: name for name in (*module._parameters, *module._buffers)}, model)
     elif isinstance(model, Mapping):
-        start = {"params": model["params"]} if "params" in model else model
-        found = {}
-        for path, owner, key in _arrays(start):
-            place, _, name = path.rpartition(".")
-            found.setdefault(place, Node(owner, {}, model)).keys[name] = key
-    else:
-        found = {}
-    for path, node in found.items():
-        node.parent = found.get(path.rpartition(".")[0]) if path else None
-    return found
+        for path, owner, key in _arrays({"params": model["params"]} if "params" in model else model):
+            inside, _, name = path.rpartition(".")
+            places.setdefault(inside, ArrayPlace(owner, {}, model)).keys[name] = key
+    for path, place in places.items():
+        place.parent = places.get(path.rpartition(".")[0]) if path else None
+        while path:
+            path, _, child = path.rpartition(".")
+            if path in places:
+                places[path].children.add(child)
+    return Places(model, places)
+
+
+def is_torch_module(model: Any) -> bool:
+    """Tell a torch module from anything else without importing torch: where it was not, there is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def refuse_coupled(places: Places) -> None:
+    """Refuse a model whose states cannot go one by one, recognised by the names of its arrays, with the reason."""
+    for path, place in places.by_path.items():
+        where, names = repr(path) if path else "The model", {*place.keys, *place.children}
+        if {"A_log", "x_proj", "dt_proj"} <= names or {"A_log", "dt_bias", "in_proj"} <= names:
+            raise InputError(SELECTIVE.format(path=where))
+        if "P" in names and ({"A_real", "A_imag"} <= names or {"Lambda_re", "Lambda_im"} <= names):
+            raise InputError(LOW_RANK.format(path=where))
+        if getattr(place.module, "liquid", False) is True:
+            raise InputError(LIQUID.format(path=where))
 
 
 def leaves(tree: Mapping[str, Any]) -> dict[str, Any]:

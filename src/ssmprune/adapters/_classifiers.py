@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, need_torch
 from . import _arrays
-from ._foreign import Foreign
-from ._parameters import Stored
+from ._families import ArrayFamily
+from ._parameters import LayerParameters
 
 if TYPE_CHECKING:
-    from ..models.classifier import Classifier
+    from ..models.classifier import Classifier as Classifier
+else:
+    Classifier = Any  # torch is imported when a model is built; importers' types are read before that
 
 Weights: TypeAlias = dict[str, NDArray[Any]]
 
@@ -69,20 +71,20 @@ class Arrays:
             raise InputError(f"The model has arrays this importer has no place for: {', '.join(sorted(self._left))}.")
 
 
-def numbered(family: Foreign, params: Mapping[str, Any], pattern: str, arrays: Arrays) -> list[Stored]:
+def numbered(family: ArrayFamily, params: Mapping[str, Any], pattern: str, arrays: Arrays) -> list[LayerParameters]:
     """Return the layers at the pattern's paths, filled with 0, 1, ...; cross off their arrays."""
-    layers = family.layers(params)
-    stored: list[Stored] = []
-    while layer := layers.get(path := pattern.format(len(stored))):
-        for name in layer.keys:
+    places = family.layers(params)
+    layers: list[LayerParameters] = []
+    while place := places.get(path := pattern.format(len(layers))):
+        for name in place.keys:
             arrays.take(f"{path}.{name}")
-        stored.append(family.stored(layer))
-    if not stored:
+        layers.append(family.parameters(place))
+    if not layers:
         raise InputError(f"The model has no {family.name} layer at {path}; it is of another family or layout.")
-    return stored
+    return layers
 
 
-def below(tree: Mapping[str, Any], known: str) -> dict[str, Any]:
+def below(tree: Mapping[str, Any], path_inside: str) -> dict[str, Any]:
     """Return the arrays of a model inside a checkpoint by their path in the model, found by one path it has.
 
     >>> list(below({"model": {"module.encoder.weight": np.ones(1)}, "epoch": 3}, "encoder.weight"))
@@ -90,19 +92,17 @@ def below(tree: Mapping[str, Any], known: str) -> dict[str, Any]:
     """
     arrays = _arrays.leaves(tree)
     for path in arrays:
-        if f".{path}".endswith(f".{known}"):
-            start = path.removesuffix(known)
+        if f".{path}".endswith(f".{path_inside}"):
+            start = path.removesuffix(path_inside)
             return {path.removeprefix(start): value for path, value in arrays.items() if path.startswith(start)}
-    raise InputError(f"The model has no array {known}; it is of another family or laid out in another way.")
+    raise InputError(f"The model has no array {path_inside}; it is of another family or laid out in another way.")
 
 
-def build(stored: list[Stored], weights: Weights, **architecture: Any) -> Classifier:
+def build(layers: list[LayerParameters], weights: Weights, **architecture: Any) -> Classifier:
     """Return our classifier in evaluation mode with these layers and weights.
 
     Sizes come from the arrays; `architecture` holds the other entries of `Config`.
     """
-    from ..errors import need_torch
-
     need_torch()
     import torch
 
@@ -114,17 +114,17 @@ def build(stored: list[Stored], weights: Weights, **architecture: Any) -> Classi
         raise InputError(f"Encoder and decoder must be matrices; their shapes are {encoder.shape}, {decoder.shape}.")
     outputs = len(decoder)
     inputs, width = encoder.shape if architecture.get("tokens") else encoder.shape[::-1]
-    states = tuple(layer.n for layer in stored)
+    states = tuple(layer.n for layer in layers)
     config = Config(
-        stored[0].family,
+        layers[0].family,
         inputs=inputs,
         outputs=outputs,
         width=width,
         states=states,
-        **stored[0].options(),
+        **layers[0].options(),
         **architecture,
     )
-    for i, layer in enumerate(stored):
+    for i, layer in enumerate(layers):
         weights |= {f"layers.{i}.ssm.{name}": array for name, array in layer.tensors().items()}
     with torch.random.fork_rng(devices=[]):  # the start values are overwritten
         model = Classifier(config).to(torch.float64 if encoder.dtype == np.float64 else torch.float32)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, need
+from ..errors import InputError, need, need_torch
 from ..files import read_whole, write_atomically
 
 ARRAY, COMPLEX, SCALAR = 1, 2, 3  # Flax's extension types
@@ -151,8 +151,6 @@ def _check_zip(content: bytes) -> None:
 
 
 def _from_torch(content: bytes) -> dict[str, Any]:
-    from ..errors import need_torch
-
     need_torch()
     import torch
 

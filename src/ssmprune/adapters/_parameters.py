@@ -1,27 +1,46 @@
-"""A layer of another code in the words of our own: read as a system, or built anew in torch."""
+"""The parameters of a layer, ours or another code's, in one set of words: read as a system, or built in torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..arrays import Complex, Index, Mask, Real, joined
-from ..discretization import bilinear, zoh
-from ..errors import InputError
+from ..discretization import DISCRETIZATIONS, Discretization
+from ..errors import InputError, one_of
+from ..models.config import CLIP
 from ..system import DiagonalSystem
 
 if TYPE_CHECKING:
     from ..models.s4d import S4DLayer
     from ..models.s5 import S5Layer
 
-DISCRETIZATIONS = {"zoh": zoh, "bilinear": bilinear}
-CLIP = -1e-4  # the largest real part of a clipped pole
+
+def _refuse_clipping(real: Real) -> Real:
+    if (real > CLIP).any():
+        raise InputError(f"This layer clips poles at {CLIP}; one to be written has the real part {real.max():.2g}.")
+    return real
+
+
+class PoleForm(NamedTuple):
+    """How the real part of a pole is stored; `models.parametrisation` has the same in torch."""
+
+    real: Callable[[Real], Real]  # from what is stored
+    stored: Callable[[Real], Real]  # the reverse
+
+
+POLE_FORMS = {
+    "exp": PoleForm(lambda stored: -np.exp(stored), lambda real: np.log(-real)),
+    "clip": PoleForm(lambda stored: np.minimum(stored, CLIP), _refuse_clipping),
+    "free": PoleForm(lambda stored: stored, lambda real: real),
+}
 
 
 @dataclass(frozen=True)
-class Stored:
+class LayerParameters:
     """The parameters of one layer, named and meant as in `S5Layer` (MIMO) or, with `channel`, `S4DLayer`."""
 
     pole_re: Real  # (n,)
@@ -31,7 +50,7 @@ class Stored:
     D: Real  # (H,)
     log_step: Real  # (n,); (H,) with channel
     channel: Index | None = None  # (n,) owner of each state, ascending
-    pole_form: str = "free"  # Re lambda = -exp(pole_re), min(pole_re, -1e-4) or pole_re
+    pole_form: str = "free"  # Re λ = -exp(pole_re), min(pole_re, -1e-4) or pole_re
     discretization: str = "zoh"
     conj_sym: bool = False
     backward_delay: int = 0
@@ -56,10 +75,8 @@ class Stored:
                 )
         if self.directions not in (1, 2):
             raise InputError(f"A layer has one C, or two when bidirectional; this one has {self.directions}.")
-        if self.discretization not in DISCRETIZATIONS:
-            raise InputError(
-                f"The discretisation must be one of {', '.join(DISCRETIZATIONS)}; it is {self.discretization!r}."
-            )
+        one_of("discretisation", self.discretization, DISCRETIZATIONS)
+        one_of("pole form", self.pole_form, POLE_FORMS)
 
     @property
     def family(self) -> Literal["s5", "s4d"]:
@@ -79,28 +96,54 @@ class Stored:
     @property
     def poles(self) -> Complex:
         """Continuous poles (n,)."""
-        form = {"exp": lambda x: -np.exp(x), "clip": lambda x: np.minimum(x, CLIP), "free": lambda x: x}
-        return joined(form[self.pole_form](self.pole_re), self.pole_im)
+        return joined(POLE_FORMS[self.pole_form].real(self.pole_re), self.pole_im)
 
-    def system(self, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
+    @property
+    def discretize(self) -> Discretization:
+        """The function that turns poles and steps into log-poles and factors of B."""
+        return DISCRETIZATIONS[self.discretization]
+
+    def system(self) -> DiagonalSystem:
         """Return what the layer computes, without D u."""
         flat = self.channel is not None
-        step = np.exp(self.log_step) * self.step_rescale
         return DiagonalSystem.from_continuous(
             self.poles,
             self.B[:, None] if flat else self.B,
             self.C[:, None, :] if flat else self.C,
-            step[self.channel] if flat else step,
-            DISCRETIZATIONS[self.discretization],
+            self._steps(self.log_step, self.channel),
+            self.discretize,
             channel=self.channel,
             channels=len(self.D) if flat else 0,
             gain=2.0 if self.conj_sym else 1.0,
             backward_delay=self.backward_delay,
-            unstable=unstable,
+        )
+
+    def of_system(self, system: DiagonalSystem) -> LayerParameters:
+        """Return parameters of another system of this width; D, the pole form and the discretisation stay.
+
+        A MIMO layer gets the mean of its log-steps. With `channel` the steps stay, and the size of B goes into C.
+        """
+        order, channel = np.arange(system.n), None
+        log_step, B, C = np.full(system.n, self.log_step.mean()), system.B, system.C
+        if system.channel is not None:
+            order = np.argsort(system.channel, kind="stable")
+            channel, log_step = system.channel[order], self.log_step
+            B, C = np.ones(system.n, np.complex128), (system.C * system.B[:, 0])[:, 0, order]
+        step = self._steps(log_step, channel)
+        poles = _continuous(system.log_poles[order], step, self.discretization)
+        factor = self.discretize(poles, step)[1]
+        return replace(
+            self,
+            pole_re=POLE_FORMS[self.pole_form].stored(poles.real),
+            pole_im=poles.imag,
+            B=B / factor[:, None] if channel is None else B,
+            C=C if channel is None else C / factor,
+            log_step=log_step,
+            channel=channel,
         )
 
     def options(self) -> dict[str, Any]:
-        """What our layer of this family must be built with; `Config` has the same names."""
+        """Return what our layer of this family must be built with; `Config` has the same names."""
         common = {
             "bidirectional": self.directions == 2,
             "conj_sym": self.conj_sym,
@@ -108,11 +151,8 @@ class Stored:
             "pole_form": self.pole_form,
             "step_rescale": float(self.step_rescale),
         }
-        return (
-            common
-            if self.channel is None
-            else common | {"train_B": self.train_B, "backward_delay": self.backward_delay}
-        )
+        flat = {"train_B": self.train_B, "backward_delay": self.backward_delay}
+        return common if self.channel is None else common | flat
 
     def tensors(self, keep: Mask | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of our layer by name, of all states or of those in `keep`."""
@@ -120,8 +160,8 @@ class Stored:
         arrays = {
             "pole_re": self.pole_re[keep],
             "pole_im": self.pole_im[keep],
-            "B": _parts(self.B[keep]),
-            "C": _parts(self.C[..., keep]),
+            "B": parts(self.B[keep]),
+            "C": parts(self.C[..., keep]),
             "D": self.D,
             "mask": np.ones(int(keep.sum()), bool),
         }
@@ -144,7 +184,22 @@ class Stored:
         layer.load_state_dict(tensors)
         return layer
 
+    def _steps(self, log_step: Real, channel: Index | None) -> Real:
+        steps: Real = np.exp(log_step) * self.step_rescale
+        return steps if channel is None else steps[channel]
 
-def _parts(numbers: Complex) -> Real:
-    """Real and imaginary part along a new last axis."""
+
+def _continuous(log_poles: Complex, step: Real, discretization: str) -> Complex:
+    """Return the poles λ (n,) that a discretisation turns into these."""
+    w = np.tanh(log_poles / 2) * 2 if discretization == "bilinear" else log_poles
+    return np.asarray(w / step, np.complex128)
+
+
+def parts(numbers: Complex) -> Real:
+    """Return real and imaginary parts along a new last axis."""
     return np.stack([numbers.real, numbers.imag], axis=-1)
+
+
+def from_parts(numbers: Real) -> Complex:
+    """Join real and imaginary parts that lie along the last axis."""
+    return joined(numbers[..., 0], numbers[..., 1])

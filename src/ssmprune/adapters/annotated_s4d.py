@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from . import _classifiers
-from ._arrays import Node
-from ._foreign import Grid, from_parts
-from ._parameters import Stored
-
-if TYPE_CHECKING:
-    from ..models.classifier import Classifier
+from ._arrays import ArrayPlace
+from ._families import Grid
+from ._parameters import LayerParameters, from_parts
 
 
 class AnnotatedS4D(Grid):
@@ -23,10 +20,10 @@ class AnnotatedS4D(Grid):
     marks = frozenset({"A_re", "A_im", "C", "D", "log_step"})
     grid_axes: ClassVar = {"A_re": (1, 0), "A_im": (1, 0), "B_re": (1, 0), "B_im": (1, 0), "C": (1, 0)}
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Zero-order hold, clipped poles, no conjugate symmetry: this code has no other way."""
         states, channels = layer["A_re"].shape
-        return Stored(
+        return LayerParameters(
             pole_re=layer["A_re"].T.ravel(),
             pole_im=layer["A_im"].T.ravel(),
             B=np.ones(states * channels, np.complex128),
@@ -37,9 +34,13 @@ class AnnotatedS4D(Grid):
             pole_form="clip",
         )
 
+    def importer(self) -> Callable[..., _classifiers.Classifier]:
+        """Whole models are imported by `classifier`."""
+        return self.classifier
+
     def classifier(
         self, tree: Mapping[str, Any], *, classification: bool, prenorm: bool, dropout: float = 0.0
-    ) -> Classifier:
+    ) -> _classifiers.Classifier:
         """Return our classifier with the outputs of a `BatchStackedModel` that has gates (`glu=True`).
 
         Without `classification` it is a model of sequences of pixels 0 to 255 with logits for every step. It sees the
@@ -50,15 +51,15 @@ class AnnotatedS4D(Grid):
         weights = arrays.dense("encoder", "encoder")
         if not classification:
             weights["encoder.weight"] = weights["encoder.weight"] / np.float32(255)
-        stored = _classifiers.numbered(self, params, "layers_{}.seq", arrays)
-        for i in range(len(stored)):
+        layers = _classifiers.numbered(self, params, "layers_{}.seq", arrays)
+        for i in range(len(layers)):
             weights |= arrays.norm(f"layers.{i}.norm", f"layers_{i}.norm")
             weights |= arrays.dense(f"layers.{i}.value", f"layers_{i}.out")
             weights |= arrays.dense(f"layers.{i}.gate", f"layers_{i}.out2")
         weights |= arrays.dense("decoder", "decoder")
         arrays.finish()
         return _classifiers.build(
-            stored,
+            layers,
             weights,
             activation="full_glu",
             prenorm=prenorm,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ..arrays import Complex
 from ..errors import InputError
 from . import _classifiers
-from ._arrays import Node
-from ._foreign import Mimo, directions, from_parts
-from ._parameters import Stored
-
-if TYPE_CHECKING:
-    from ..models.classifier import Classifier
+from ._arrays import ArrayPlace
+from ._families import Mimo, directions
+from ._parameters import LayerParameters, from_parts
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
 
@@ -27,7 +24,7 @@ class FlaxS5(Mimo):
 
     conj_sym: bool | None = None  # a stored state stands for a conjugate pair
     clip_eigs: bool | None = None  # real parts of the poles are clipped at -1e-4
-    discretization: str | None = None  # "zoh" or "bilinear"
+    discretization: Literal["zoh", "bilinear"] | None = None
     step_rescale: float = 1.0
 
     name = "flax_s5"
@@ -35,10 +32,10 @@ class FlaxS5(Mimo):
     asked = ("conj_sym", "clip_eigs", "discretization")
     state_axis: ClassVar = {"Lambda_re": 0, "Lambda_im": 0, "B": 0, "C": 1, "C1": 1, "C2": 1, "log_step": 0}
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Both directions of C may lie in two arrays, or behind each other in one."""
         self.ask()
-        return Stored(
+        return LayerParameters(
             pole_re=layer["Lambda_re"],
             pole_im=layer["Lambda_im"],
             B=from_parts(layer["B"]),
@@ -51,24 +48,28 @@ class FlaxS5(Mimo):
             step_rescale=self.step_rescale,
         )
 
+    def importer(self) -> Callable[..., _classifiers.Classifier]:
+        """Whole models are imported by `classifier`."""
+        return self.classifier
+
     def classifier(
         self,
         tree: Mapping[str, Any],
         *,
-        activation: str,  # "gelu", "half_glu1", "half_glu2" or "full_glu"
+        activation: Literal["gelu", "half_glu1", "half_glu2", "full_glu"],
         prenorm: bool,
-        pooling: str,  # "mean" (S5's mode "pool"), "last", or "none"
+        pooling: Literal["mean", "last", "none"],  # "mean" is S5's mode "pool"
         tokens: bool = False,  # the encoder's input is one-hot: our model takes the tokens themselves
         norm_momentum: float = 0.05,  # weight of the newest batch: 1 - S5's bn_momentum
         dropout: float = 0.0,
-    ) -> Classifier:
+    ) -> _classifiers.Classifier:
         """Return our classifier with the outputs of a `BatchClassificationModel` or `BatchRetrievalModel`."""
         params = tree.get("params", tree)
         arrays, statistics = _classifiers.Arrays(params), _classifiers.Arrays(tree.get("batch_stats", {}))
         retrieval, batch_norm = "decoder.layer1.kernel" in arrays, "encoder.layers_0.norm.mean" in statistics
-        stored = _classifiers.numbered(self, params, "encoder.layers_{}.seq", arrays)
+        layers = _classifiers.numbered(self, params, "encoder.layers_{}.seq", arrays)
         weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
-        for i in range(len(stored)):
+        for i in range(len(layers)):
             ours, theirs = f"layers.{i}", f"encoder.layers_{i}"
             weights |= _outputs(arrays, ours, theirs, activation)
             weights |= arrays.norm(f"{ours}.norm", f"{theirs}.norm")
@@ -81,7 +82,7 @@ class FlaxS5(Mimo):
         arrays.finish()
         statistics.finish()
         return _classifiers.build(
-            stored,
+            layers,
             weights,
             activation=activation,
             prenorm=prenorm,
@@ -98,16 +99,16 @@ class FlaxS5(Mimo):
 
 def _outputs(arrays: _classifiers.Arrays, ours: str, theirs: str, activation: str) -> _classifiers.Weights:
     """Return the dense layers behind a state space layer; which there are must agree with the activation."""
-    there = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
-    if there != OUTPUTS.get(activation):
-        possible = [name for name, needed in OUTPUTS.items() if needed == there]
+    dense = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
+    if dense != OUTPUTS.get(activation):
+        possible = [name for name, needed in OUTPUTS.items() if needed == dense]
         raise InputError(f"activation must be {' or '.join(possible)} for this tree; got {activation!r}.")
-    weights = arrays.dense(f"{ours}.gate", f"{theirs}.out2") if "out2" in there else {}
-    return weights | (arrays.dense(f"{ours}.value", f"{theirs}.out1") if "out1" in there else {})
+    weights = arrays.dense(f"{ours}.gate", f"{theirs}.out2") if "out2" in dense else {}
+    return weights | (arrays.dense(f"{ours}.value", f"{theirs}.out1") if "out1" in dense else {})
 
 
-def _readout(layer: Node) -> Complex:
-    """C of each direction, (directions, H, n)."""
+def _readout(layer: ArrayPlace) -> Complex:
+    """Return C of each direction, (directions, H, n)."""
     if "C1" in layer:
         return np.stack([from_parts(layer["C1"]), from_parts(layer["C2"])])
     return directions(from_parts(layer["C"]), len(layer["Lambda_re"]))

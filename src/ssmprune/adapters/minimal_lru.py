@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import joined
-from ._arrays import Node
-from ._foreign import Mimo
-from ._parameters import Stored
+from ._arrays import ArrayPlace
+from ._families import Mimo
+from ._parameters import LayerParameters
 
 
 class MinimalLRU(Mimo):
@@ -20,12 +20,12 @@ class MinimalLRU(Mimo):
     state_axis: ClassVar = {"nu_log": 0, "theta_log": 0, "gamma_log": 0, "B_re": 0, "B_im": 0, "C_re": 1, "C_im": 1}
     input_arrays = ("B_re", "B_im")
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """The same recurrence as sampled every 1 by a zero-order hold, whose factor is taken out of B."""
         nu, theta = layer["nu_log"], np.exp(layer["theta_log"])
         poles = joined(-np.exp(nu), theta)
         B_bar = joined(layer["B_re"], layer["B_im"]) * np.exp(layer["gamma_log"])[:, None]
-        return Stored(
+        return LayerParameters(
             pole_re=nu,
             pole_im=theta,
             B=B_bar * (poles / np.expm1(poles))[:, None],

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
-from ._arrays import Node
-from ._foreign import Mimo, directions, from_parts
-from ._parameters import Stored
+from ._arrays import ArrayPlace
+from ._families import Mimo, directions
+from ._parameters import LayerParameters, from_parts
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class S5Pytorch(Mimo):
     give one only of plain layers.
     """
 
-    discretization: str | None = None  # "zoh" or "bilinear"; asked for state dicts alone
+    discretization: Literal["zoh", "bilinear"] | None = None  # asked for state dicts alone
     step_rescale: float = 1.0  # the `step_scale` handed to the layer's forward
 
     name = "s5_pytorch"
@@ -30,17 +30,17 @@ class S5Pytorch(Mimo):
     asked = ("discretization",)
     state_axis: ClassVar = {"Lambda": 0, "B": 0, "C": 1, "log_step": 0}
 
-    def whole_batches(self, path: str) -> str:
+    def calling_module(self, path: str) -> str:
         """Name the `S5` around the layer, which runs it sequence by sequence and returns what it gives."""
         return path.removesuffix(".seq")
 
-    def refit(self, layer: Node, keep: Mask, C: Complex, D_change: Real) -> None:
+    def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states, the two directions behind each other, and add to D."""
         whole = layer["C"]
         whole[:, np.tile(keep, len(C))] = np.concatenate(list(C), axis=1)
         layer["C"], layer["D"] = whole, layer["D"] + D_change
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Refuse what is not linear in the input and time-invariant."""
         module = layer.module
         if module is None:
@@ -50,19 +50,20 @@ class S5Pytorch(Mimo):
                 f"The layer has degree={module.degree}: its discrete B is raised to a power, so the states have no "
                 "gain of their own. Train it with degree=1 to prune it."
             )
-        return Stored(
+        return LayerParameters(
             pole_re=layer["Lambda"].real,
             pole_im=layer["Lambda"].imag,
             B=from_parts(layer["B"]),
             C=directions(layer["C"], len(layer["Lambda"])),
             D=layer["D"],
             log_step=layer["log_step"],
-            discretization=str(self.discretization) if module is None else _method(module.discretize.__name__),
+            discretization=str(self.discretization) if module is None else _rule(module.discretize.__name__),
             step_rescale=self.step_rescale,
         )
 
 
-def _method(function: str) -> str:
+def _rule(function: str) -> str:
+    """Return the discretisation that a function of the package is named after."""
     return function.removeprefix("discretize_")
 
 

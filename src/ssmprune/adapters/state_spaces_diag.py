@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from ..arrays import Mask, Real
-from ..errors import InputError
-from ._arrays import Node
-from ._foreign import Grid, from_parts
-from ._parameters import Stored
+from ..errors import InputError, one_of
+from ._arrays import ArrayPlace
+from ._families import Grid
+from ._parameters import LayerParameters, from_parts
 
+Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
 TRANSFORMS: dict[str, Callable[[Real], Real]] = {
     "none": lambda x: x,
     "exp": np.exp,
@@ -30,11 +31,11 @@ class StateSpacesDiag(Grid):
     A module knows its options, a state dict does not.
     """
 
-    disc: str | None = None  # "zoh" or "bilinear"
-    real_transform: str | None = None  # how -Re A is stored, usually "exp"
+    disc: Literal["zoh", "bilinear", "dss"] | None = None  # "dss" is known and refused
+    real_transform: Transform | None = None  # how -Re A is stored, usually "exp"
     bidirectional: bool | None = None  # of the convolution around the kernel
-    imag_transform: str = "none"
-    dt_transform: str = "exp"
+    imag_transform: Transform = "none"
+    dt_transform: Transform = "exp"
     dt_fast: bool = False
     bandlimit: float | None = None
     is_real: bool = False
@@ -45,7 +46,7 @@ class StateSpacesDiag(Grid):
     asked = ("disc", "real_transform", "bidirectional")
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Give every channel poles and B of its own, all with one step."""
         options = self._options(layer)
         options._refuse(layer)
@@ -64,7 +65,7 @@ class StateSpacesDiag(Grid):
         # A state with a step of its own is one with the channel's step whose time runs faster by the ratio.
         ratio = steps / steps[:, :1]
         log = options.real_transform == "exp"
-        return Stored(
+        return LayerParameters(
             pole_re=(np.log(decay * ratio) if log else -decay * ratio).ravel(),
             pole_im=-(frequency * ratio).ravel(),
             B=(ratio * np.tile(from_parts(layer["B"])[0], copies)).ravel(),
@@ -80,13 +81,13 @@ class StateSpacesDiag(Grid):
             train_B=True,
         )
 
-    def shrink(self, layer: Node, keep: Mask) -> None:
+    def shrink(self, layer: ArrayPlace, keep: Mask) -> None:
         """Cut the grid; a module also notes its number of states."""
         super().shrink(layer, keep)
         if layer.module is not None:
             layer.module.N = layer["C"].shape[self.grid_axes["C"][1]]
 
-    def _options(self, layer: Node) -> StateSpacesDiag:
+    def _options(self, layer: ArrayPlace) -> StateSpacesDiag:
         """Return the options a module records, or those given for a state dict."""
         if layer.module is None:
             self.ask()
@@ -99,7 +100,7 @@ class StateSpacesDiag(Grid):
             **{name: getattr(layer.module, name) for name in names},
         )
 
-    def _refuse(self, layer: Node) -> None:
+    def _refuse(self, layer: ArrayPlace) -> None:
         if self.disc == "dss":
             raise InputError(
                 "disc='dss' normalises the kernel by the sequence length, so a state has no gain of its own. "
@@ -113,8 +114,7 @@ class StateSpacesDiag(Grid):
         if self.is_real or "A_imag" not in layer:
             raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
         for name in ("real_transform", "imag_transform", "dt_transform"):
-            if getattr(self, name) not in TRANSFORMS:
-                raise InputError(f"{name} must be one of {', '.join(TRANSFORMS)}; got {getattr(self, name)!r}.")
+            one_of(name, getattr(self, name), TRANSFORMS)
 
 
 ADAPTER = StateSpacesDiag()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from . import _classifiers
-from ._arrays import Node
-from ._foreign import Grid, from_parts
-from ._parameters import Stored
-
-if TYPE_CHECKING:
-    from ..models.classifier import Classifier
+from ._arrays import ArrayPlace
+from ._families import Grid
+from ._parameters import LayerParameters, from_parts
 
 
 class StateSpacesS4D(Grid):
@@ -23,10 +20,10 @@ class StateSpacesS4D(Grid):
     marks = frozenset({"log_dt", "log_A_real", "A_imag", "C"})
     grid_axes: ClassVar = {"log_A_real": (0, 1), "A_imag": (0, 1), "C": (0, 1)}
 
-    def _stored(self, layer: Node) -> Stored:
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Zero-order hold of one half of conjugate pairs: this code has no other way."""
         channels, states = layer["A_imag"].shape
-        return Stored(
+        return LayerParameters(
             pole_re=layer["log_A_real"].ravel(),
             pole_im=layer["A_imag"].ravel(),
             B=np.ones(channels * states, np.complex128),
@@ -38,25 +35,29 @@ class StateSpacesS4D(Grid):
             conj_sym=True,
         )
 
-    def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> Classifier:
+    def importer(self) -> Callable[..., _classifiers.Classifier]:
+        """Whole models are imported by `classifier`."""
+        return self.classifier
+
+    def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> _classifiers.Classifier:
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
         state = _classifiers.below(tree, "s4_layers.0.kernel.C")
         arrays = _classifiers.Arrays(state)
-        stored = _classifiers.numbered(self, state, "s4_layers.{}.kernel", arrays)
+        layers = _classifiers.numbered(self, state, "s4_layers.{}.kernel", arrays)
         weights: _classifiers.Weights = {}
         for name in ("weight", "bias"):
             weights |= {f"{end}.{name}": arrays.take(f"{end}.{name}") for end in ("encoder", "decoder")}
-            for i in range(len(stored)):
+            for i in range(len(layers)):
                 weights[f"layers.{i}.norm.{name}"] = arrays.take(f"norms.{i}.{name}")
                 both = arrays.take(f"s4_layers.{i}.output_linear.0.{name}")  # of a convolution over single steps
                 value, gate = both[: len(both) // 2], both[len(both) // 2 :]
                 weights[f"layers.{i}.value.{name}"] = value.reshape(value.shape[:2])
                 weights[f"layers.{i}.gate.{name}"] = gate.reshape(gate.shape[:2])
-        for i in range(len(stored)):
+        for i in range(len(layers)):
             arrays.take(f"s4_layers.{i}.D")  # read with the kernel
         arrays.finish()
         return _classifiers.build(
-            stored,
+            layers,
             weights,
             activation="full_glu",
             prenorm=prenorm,

@@ -10,6 +10,7 @@ from torch import Tensor, is_grad_enabled, nn
 
 from ..errors import InputError
 from .config import LayerOptions
+from .parametrisation import stored_real_part
 
 Matrices = TypeVar("Matrices")
 
@@ -29,7 +30,7 @@ class DiagonalLayer(nn.Module, Generic[Matrices]):
         self.bidirectional, self.conj_sym = options.bidirectional, options.conj_sym
         self.discretization, self.pole_form = options.discretization, options.pole_form
         self.step_rescale = options.step_rescale
-        self.pole_re = nn.Parameter((-poles.real).log() if self.pole_form == "exp" else poles.real.clone())
+        self.pole_re = nn.Parameter(stored_real_part(poles.real, self.pole_form))
         self.pole_im = nn.Parameter(poles.imag.clone())
         self._memo: ParameterMemo[Matrices] = ParameterMemo()
 

@@ -17,6 +17,7 @@ CHOICES = {
     "activation": ("gelu", "half_glu1", "half_glu2", "full_glu"),
     "pooling": ("mean", "last", "none"),
 }
+CLIP = -1e-4  # the largest real part of a pole stored in the form "clip"
 POSITIVE = ("inputs", "outputs", "width", "blocks", "step_min", "step_max", "step_rescale", "norm_eps")
 
 

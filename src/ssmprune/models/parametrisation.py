@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CLIP = -1e-4  # the largest real part a clipped pole may have
+from .config import CLIP
 
 
 def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
@@ -13,6 +13,11 @@ def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
     if form == "exp":
         return torch.complex(-pole_re.exp(), pole_im)
     return torch.complex(pole_re.clamp(max=CLIP) if form == "clip" else pole_re, pole_im)
+
+
+def stored_real_part(real: Tensor, form: str) -> Tensor:
+    """The `pole_re` from which `continuous_poles` makes poles with these real parts."""
+    return (-real).log() if form == "exp" else real.clone()
 
 
 def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor]:

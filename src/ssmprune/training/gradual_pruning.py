@@ -101,8 +101,8 @@ def shrink_training(
         twin = copy.deepcopy(model)
         for ours, theirs in zip(twin.parameters(), model.parameters(), strict=True):
             ours.data = optimizer.state[theirs][moment].clone()
-        for path, (family, layer) in layers_of(twin).items():
-            family.shrink(layer, plan.keep[path].copy())
+        for path, layer in layers_of(twin).items():
+            layer.shrink(plan.keep[path])
         for name, parameter in twin.named_parameters():
             kept[name][moment] = parameter.detach()
     for name, parameter in model.named_parameters():

@@ -37,20 +37,13 @@ def balanced_model(
     model: Model, ratio: float, allocation: Allocation = layer_adaptive, *, adapter: Adapter | None = None
 ) -> Model:
     """Return a copy of a model of our own layers, each truncated by `balanced_truncation`; D stays."""
-    patient = copy.deepcopy(model)
-    layers = layers_of(patient, adapter)
-    for path, (family, _) in layers.items():
-        if not hasattr(family, "write"):
-            raise InputError(
-                f"Balanced truncation makes new states, which cannot be written into {path!r} of the family "
-                f"{family.name}; convert the model to our own layers first."
-            )
-    systems = {path: family.read(layer, "refuse") for path, (family, layer) in layers.items()}
+    truncated = copy.deepcopy(model)
+    layers = layers_of(truncated, adapter)
+    systems = {path: layer.read() for path, layer in layers.items()}
     for path, system in balanced_truncation(systems, ratio, allocation).items():
         if system is not systems[path]:
-            family, layer = layers[path]
-            family.write(layer, system)  # type: ignore[attr-defined]
-    return patient
+            layers[path].write(system)
+    return truncated
 
 
 def balanced_truncation(

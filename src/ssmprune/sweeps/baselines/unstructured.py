@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...allocation import kept_count
 from ...models.classifier import Classifier
-from ...models.parametrisation import continuous_poles, discretize
+from ...models.parametrisation import continuous_poles, discretize, stored_real_part
 from ...models.s4d import S4DLayer
 from ...models.s5 import S5Layer
 
@@ -53,7 +53,7 @@ def _forget(layer: S5Layer | S4DLayer, states: Tensor) -> None:
         return discretize(poles, step, layer.discretization)[1]
 
     before, fast = factor(), FORGETS[layer.discretization] / step[states]
-    layer.pole_re.data[states] = ((-fast).log() if layer.pole_form == "exp" else fast).to(layer.pole_re.dtype)
+    layer.pole_re.data[states] = stored_real_part(fast, layer.pole_form).to(layer.pole_re.dtype)
     layer.pole_im.data[states] = 0
     B = torch.view_as_complex(layer.B.double()) * (before / factor()).reshape(-1, *[1] * (layer.B.ndim - 2))
     layer.B.data[states] = torch.view_as_real(B).to(layer.B.dtype)[states]

@@ -1,61 +1,54 @@
-"""What foreign families share: layers found by the names of their arrays, states silenced and cut along axes."""
+"""What families share whose layers are named arrays: described by `LayerParameters`, cut along the axes of states."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Complex, Mask, Real, joined
+from ..arrays import Complex, Mask
 from ..errors import InputError
 from ..system import DiagonalSystem
-from . import _arrays
-from ._arrays import Node
-from ._parameters import Stored
+from ._adapter import Adapter
+from ._arrays import ArrayPlace, Places, places_of
+from ._parameters import LayerParameters
 
 
-class Foreign:
+class ArrayFamily(Adapter):
     """A family whose layers are recognised by the names of their arrays, in modules, state dicts and trees alike."""
 
-    name: ClassVar[str]
     marks: ClassVar[frozenset[str]]  # arrays that every layer of the family has
-    asked: ClassVar[tuple[str, ...]] = ()  # options that a tree of arrays does not record
 
-    def layers(self, model: Any) -> dict[str, Node]:
+    def layers(self, model: Any) -> dict[str, ArrayPlace]:
         """Return the layers of this family by their path in the model."""
-        return {path: node for path, node in _arrays.nodes(model).items() if self.marks <= node.keys.keys()}
+        return self.layers_among(places_of(model))
 
-    def read(self, layer: Node, unstable: Literal["refuse", "keep"]) -> DiagonalSystem:
+    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+        """Return the places that hold all arrays of a layer."""
+        return {path: place for path, place in places.by_path.items() if self.marks <= place.keys.keys()}
+
+    def read(self, layer: ArrayPlace) -> DiagonalSystem:
         """Discretise in double precision whatever the layer's own."""
-        return self.stored(layer).system(unstable)
+        return self.parameters(layer).system()
 
-    def stored(self, layer: Node) -> Stored:
+    def convert(self, layer: ArrayPlace, keep: Mask | None = None) -> Any:
+        """Build one of our torch layers from the parameters."""
+        return self.parameters(layer).layer(keep)
+
+    def parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Return the layer's parameters in the words of our own layers."""
         try:
-            return self._stored(layer)
+            return self._parameters(layer)
         except InputError:
             raise
         except (ValueError, IndexError, KeyError) as error:
             shapes = ", ".join(f"{name} {layer[name].shape}" for name in layer.keys)
             raise InputError(f"The arrays of a {self.name} layer do not belong together: {shapes}.") from error
 
-    def _stored(self, layer: Node) -> Stored:
-        raise NotImplementedError
-
-    def mask(self, layer: Node, keep: Mask) -> None:
-        """Silence the other states."""
-        raise NotImplementedError
-
-    def shrink(self, layer: Node, keep: Mask) -> None:
-        """Remove the other states."""
-        raise NotImplementedError
-
-    def refit(self, layer: Node, keep: Mask, C: Complex, D_change: Real) -> None:
-        """Refuse: what C means is known here, but not yet how to write it."""
-        raise InputError(
-            f"ssmprune cannot write a re-fitted C into a {self.name} layer; sp.convert(model, plan) gives our layers "
-            "with it, or take a plan without refit."
-        )
+    @abstractmethod
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
+        """Say what the arrays mean; what numpy raises is told as shapes that do not belong together."""
 
     def ask(self) -> None:
         """Raise an error that names every option still to be given."""
@@ -67,40 +60,47 @@ class Foreign:
             )
 
 
-class Mimo(Foreign):
+class Mimo(ArrayFamily):
     """States are rows of B and columns of C; a silent state has a zero row in B."""
 
     state_axis: ClassVar[dict[str, int]]  # the axis along which an array runs over the states
     input_arrays: ClassVar[tuple[str, ...]] = ("B",)
 
-    def mask(self, layer: Node, keep: Mask) -> None:
+    def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set the rows of B to zero; all shapes stay."""
         for name in self.input_arrays:
             rows = layer[name]
             rows[~keep] = 0
             layer[name] = rows
 
-    def shrink(self, layer: Node, keep: Mask) -> None:
+    def shrink(self, layer: ArrayPlace, keep: Mask) -> None:
         """Cut every array along its states; the two directions of one C lie behind each other."""
         for name, axis in self.state_axis.items():
             if name in layer:
                 whole = layer[name]
-                layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // len(keep)), axis)
+                layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // max(1, len(keep))), axis)
 
 
-class Grid(Foreign):
+class Grid(ArrayFamily):
     """Every channel has as many states as every other; a silent state has zeros in C, since B is fixed or shared."""
 
     grid_axes: ClassVar[dict[str, tuple[int, int]]]  # the axes of an array that run over channels and states
 
-    def mask(self, layer: Node, keep: Mask) -> None:
+    def calling_module(self, path: str) -> str:
+        """Refuse: these codes compute a kernel here, and the module around it does more than convolve with it."""
+        raise InputError(
+            f"Calibration cannot watch a layer of {self.name} at work: it only computes a kernel. Bring the model into "
+            "our own layers (`ssmprune import`, or sp.convert layer by layer), or prune without data."
+        )
+
+    def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set entries of C to zero; all shapes stay."""
         C = layer["C"]
         grid = np.moveaxis(C, self.grid_axes["C"], (0, 1))  # a view
         grid[~keep.reshape(grid.shape[:2])] = 0
         layer["C"] = C
 
-    def shrink(self, layer: Node, keep: Mask) -> None:
+    def shrink(self, layer: ArrayPlace, keep: Mask) -> None:
         """Cut the grid, which is possible where every channel keeps as many states."""
         channels, _ = (layer["C"].shape[axis] for axis in self.grid_axes["C"])
         rows = keep.reshape(channels, -1)
@@ -116,11 +116,6 @@ class Grid(Foreign):
             if len(grid) != channels:
                 raise InputError(f"Channels share {name}, so none can lose states alone; use sp.mask or sp.convert.")
             layer[name] = np.moveaxis(grid[rows].reshape(channels, -1, *grid.shape[2:]), (0, 1), axes)
-
-
-def from_parts(parts: np.ndarray[Any, Any]) -> Complex:
-    """Join real and imaginary parts that lie along the last axis."""
-    return joined(parts[..., 0], parts[..., 1])
 
 
 def directions(C: Complex, n: int) -> Complex:

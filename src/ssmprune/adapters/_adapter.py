@@ -1,0 +1,109 @@
+"""What ssmprune has to know of a model family, as a class to derive from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..arrays import Complex, Mask, Real
+from ..errors import InputError
+from ..system import DiagonalSystem
+from ._arrays import Places
+
+
+class Adapter(ABC):
+    """One family of layers: where they are in a model, what they compute, how to silence states and remove them.
+
+    `layers`, `read`, `mask` and `shrink` have to be written. `refit` brings calibration on data, whose recorded calls
+    `calling_module`, `inputs_of` and `outputs_of` explain where they are not the usual ones; `write` brings new states,
+    `convert` our own layers. What is not written says so in an InputError when it is needed. docs/extending.md has two
+    whole examples; `ssmprune.testing.check_adapter` tests all that was written.
+
+    A layer is whatever `layers` returns for it. It is part of a copy of the caller's model, so methods work in place.
+    """
+
+    name: str  # of the family
+    asked: ClassVar[tuple[str, ...]] = ()  # options of the adapter that a file does not record
+
+    @abstractmethod
+    def layers(self, model: Any) -> dict[str, Any]:
+        """Return the layers of this family by their path in the model; none for a model of another family."""
+
+    @abstractmethod
+    def read(self, layer: Any) -> DiagonalSystem:
+        """Return what the layer computes, without its feed-through D u; a masked state has B = 0 or C = 0."""
+
+    @abstractmethod
+    def mask(self, layer: Any, keep: Mask) -> None:
+        """Silence the states where `keep` (n,) is false; shapes stay."""
+
+    @abstractmethod
+    def shrink(self, layer: Any, keep: Mask) -> None:
+        """Remove the states where `keep` (n,) is false."""
+
+    def refit(self, layer: Any, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C (directions, outputs, kept) for the kept states of (n,) and add D_change (outputs,) to D.
+
+        C has one output, (directions, 1, kept), where every channel has states of its own. A layer that cannot hold
+        all of it must refuse: see `as_real` and `refuse_D`.
+        """
+        raise InputError(
+            f"The adapter of {self.name} cannot write a re-fitted C and D: it has no `refit`. Take a plan without "
+            "refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."
+        )
+
+    def write(self, layer: Any, system: DiagonalSystem) -> None:
+        """Make the layer compute another system of its width, with any number of states; D stays."""
+        raise InputError(
+            f"New states cannot be written into a layer of the family {self.name}; convert the model to our own "
+            "layers first."
+        )
+
+    def convert(self, layer: Any, keep: Mask | None = None) -> Any:
+        """Return one of our torch layers that computes what this layer does, D u included, with the kept states."""
+        raise InputError(f"The family {self.name} does not say how to convert its layers to ours.")
+
+    def importer(self) -> Callable[..., Any] | None:
+        """Return the function that makes our classifier from a tree of a whole model; None where there is none.
+
+        Its keyword arguments, with their types, are the questions that `ssmprune import` asks.
+        """
+        return None
+
+    def calling_module(self, path: str) -> str:
+        """Return the path of the torch module that takes and gives whole sequences when the layer at `path` runs."""
+        return path
+
+    def inputs_of(self, arguments: tuple[Any, ...]) -> Any:
+        """Return the sequences (batch, length, width) that the layer sees when that module is called with these."""
+        if not arguments:
+            raise InputError(
+                f"A layer of the family {self.name} was called without positional arguments, so its input is not "
+                "known; its adapter needs an `inputs_of`."
+            )
+        return arguments[0]
+
+    def outputs_of(self, result: Any) -> Any:
+        """Return the outputs (batch, length, width) in what that module returned, the first if it is several."""
+        return result[0] if isinstance(result, tuple | list) else result
+
+    def layers_among(self, places: Places) -> dict[str, Any]:
+        """Return `layers` of a model that has been walked through already, once for all families."""
+        return self.layers(places.model)
+
+    def as_real(self, C: Complex) -> Real:
+        """Return C as real numbers, for a layer that stores no others; refuse one with imaginary parts.
+
+        A layer with real poles is always re-fitted with a real C.
+        """
+        if np.abs(C.imag).max(initial=0) > 1e-6 * np.abs(C).max(initial=0):
+            raise InputError(f"The re-fitted C is complex, and a layer of the family {self.name} holds a real one.")
+        return C.real
+
+    def refuse_D(self, D_change: Real) -> None:
+        """Refuse a change of D, for a layer that has none."""
+        if np.any(D_change):
+            raise InputError(f"The refit changes D, and a layer of the family {self.name} has none.")

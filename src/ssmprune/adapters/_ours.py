@@ -1,0 +1,59 @@
+"""What our two torch families share: layers that know their options, with a mask of their own."""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar
+
+import numpy as np
+
+from ..arrays import Complex, Mask, Real
+from ..system import DiagonalSystem
+from ._arrays import ArrayPlace, Places
+from ._families import Mimo
+from ._parameters import LayerParameters, from_parts, parts
+
+
+class Ours(Mimo):
+    """Reads and cuts one of our layers; masked states stay silent through further training."""
+
+    kind: ClassVar[tuple[str, str]]  # module and name of the layer's class
+    input_arrays: ClassVar = ("mask",)
+
+    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+        """Return the modules of the class; one whose module was never imported cannot be in the model."""
+        module, name = self.kind
+        if module not in sys.modules:
+            return {}
+        kind = getattr(sys.modules[module], name)
+        return {path: place for path, place in places.by_path.items() if isinstance(place.module, kind)}
+
+    def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        whole = layer["C"]
+        whole[..., keep, :] = parts(C[:, 0] if "channel" in layer else C)
+        layer["C"], layer["D"] = whole, layer["D"] + D_change
+
+    def write(self, layer: ArrayPlace, system: DiagonalSystem) -> None:
+        """Replace all tensors but D; no state is masked then."""
+        for name, values in self.parameters(layer).of_system(system).tensors().items():
+            layer[name] = values
+
+    def _parameters(self, layer: ArrayPlace) -> LayerParameters:
+        """A masked state has no input."""
+        module, flat = layer.module, "channel" in layer
+        return LayerParameters(
+            pole_re=layer["pole_re"],
+            pole_im=layer["pole_im"],
+            B=(from_parts(layer["B"]).T * layer["mask"]).T,
+            C=from_parts(layer["C"]),
+            D=layer["D"],
+            log_step=layer["log_step"],
+            channel=layer["channel"].astype(np.int64) if flat else None,
+            pole_form=module.pole_form,
+            discretization=module.discretization,
+            conj_sym=module.conj_sym,
+            backward_delay=module.backward_delay if flat else 0,
+            step_rescale=module.step_rescale,
+            train_B=flat and "B" in module._parameters,
+        )
