@@ -60,14 +60,14 @@ class ArrayFamily(Adapter):
             )
 
 
-class Mimo(ArrayFamily):
-    """States are rows of B and columns of C; a silent state has a zero row in B."""
+class FlatFamily(ArrayFamily):
+    """States are entries along one axis of every array; a silent state has a zero row in B."""
 
     state_axis: ClassVar[dict[str, int]]  # the axis along which an array runs over the states
-    input_arrays: ClassVar[tuple[str, ...]] = ("B",)
+    input_arrays: ClassVar[tuple[str, ...]] = ("B",)  # whose rows are zero for a silent state
 
     def mask(self, layer: ArrayPlace, keep: Mask) -> None:
-        """Set the rows of B to zero; all shapes stay."""
+        """Set rows to zero; all shapes stay."""
         for name in self.input_arrays:
             rows = layer[name]
             rows[~keep] = 0
@@ -81,7 +81,7 @@ class Mimo(ArrayFamily):
                 layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // max(1, len(keep))), axis)
 
 
-class Grid(ArrayFamily):
+class GridFamily(ArrayFamily):
     """Every channel has as many states as every other; a silent state has zeros in C, since B is fixed or shared."""
 
     grid_axes: ClassVar[dict[str, tuple[int, int]]]  # the axes of an array that run over channels and states

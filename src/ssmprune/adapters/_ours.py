@@ -10,11 +10,11 @@ import numpy as np
 from ..arrays import Complex, Mask, Real
 from ..system import DiagonalSystem
 from ._arrays import ArrayPlace, Places
-from ._families import Mimo
+from ._families import FlatFamily
 from ._parameters import LayerParameters, from_parts, parts
 
 
-class Ours(Mimo):
+class Ours(FlatFamily):
     """Reads and cuts one of our layers; masked states stay silent through further training."""
 
     kind: ClassVar[tuple[str, str]]  # module and name of the layer's class

@@ -9,11 +9,11 @@ import numpy as np
 
 from . import _classifiers
 from ._arrays import ArrayPlace
-from ._families import Grid
+from ._families import GridFamily
 from ._parameters import LayerParameters, from_parts
 
 
-class AnnotatedS4D(Grid):
+class AnnotatedS4D(GridFamily):
     """Reads and masks `S4DLayer` parameters (states, channels); B is stored, but the code computes with B = 1."""
 
     name = "annotated_s4d"

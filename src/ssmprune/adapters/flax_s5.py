@@ -12,14 +12,14 @@ from ..arrays import Complex
 from ..errors import InputError
 from . import _classifiers
 from ._arrays import ArrayPlace
-from ._families import Mimo, directions
+from ._families import FlatFamily, directions
 from ._parameters import LayerParameters, from_parts
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
 
 
 @dataclass(frozen=True)
-class FlaxS5(Mimo):
+class FlaxS5(FlatFamily):
     """Reads and cuts the `S5SSM` parameters of a tree; the tree does not record the first three options."""
 
     conj_sym: bool | None = None  # a stored state stands for a conjugate pair

@@ -8,11 +8,11 @@ import numpy as np
 
 from ..arrays import joined
 from ._arrays import ArrayPlace
-from ._families import Mimo
+from ._families import FlatFamily
 from ._parameters import LayerParameters
 
 
-class MinimalLRU(Mimo):
+class MinimalLRU(FlatFamily):
     """Reads and cuts `LRU` layers, which are discrete already: poles exp(-exp(nu_log) + i exp(theta_log))."""
 
     name = "minimal_lru"

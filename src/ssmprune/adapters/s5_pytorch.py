@@ -10,12 +10,12 @@ import numpy as np
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from ._arrays import ArrayPlace
-from ._families import Mimo, directions
+from ._families import FlatFamily, directions
 from ._parameters import LayerParameters, from_parts
 
 
 @dataclass(frozen=True)
-class S5Pytorch(Mimo):
+class S5Pytorch(FlatFamily):
     """Reads and cuts `s5.S5SSM`, the layer inside `S5` and `S5Block`; all of its complex states are stored.
 
     A module knows its discretisation. A state dict does not, nor whether the layer is liquid or of higher degree:

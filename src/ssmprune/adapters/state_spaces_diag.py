@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Mask, Real
 from ..errors import InputError, one_of
 from ._arrays import ArrayPlace
-from ._families import Grid
+from ._families import GridFamily
 from ._parameters import LayerParameters, from_parts
 
 Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
@@ -25,7 +25,7 @@ TRANSFORMS: dict[str, Callable[[Real], Real]] = {
 
 
 @dataclass(frozen=True)
-class StateSpacesDiag(Grid):
+class StateSpacesDiag(GridFamily):
     """Reads and masks `SSMKernelDiag`; A and B may be shared by channels (n_ssm < H), then C still tells them apart.
 
     A module knows its options, a state dict does not.

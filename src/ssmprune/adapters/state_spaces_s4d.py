@@ -9,11 +9,11 @@ import numpy as np
 
 from . import _classifiers
 from ._arrays import ArrayPlace
-from ._families import Grid
+from ._families import GridFamily
 from ._parameters import LayerParameters, from_parts
 
 
-class StateSpacesS4D(Grid):
+class StateSpacesS4D(GridFamily):
     """Reads and masks `S4DKernel`, whose D lies in the `S4D` around it; B = 1 is not stored."""
 
     name = "state_spaces_s4d"
