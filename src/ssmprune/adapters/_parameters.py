@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Complex, Index, Mask, Real, joined
 from ..discretization import DISCRETIZATIONS, Discretization
 from ..errors import InputError, one_of
-from ..models.config import CLIP
+from ..models.config import CLIP, LayerOptions
 from ..system import DiagonalSystem
 
 if TYPE_CHECKING:
@@ -173,7 +173,6 @@ class LayerParameters:
         """Return our torch layer with these parameters, of all states or of those in `keep`."""
         import torch
 
-        from ..models.config import LayerOptions
         from ..models.s4d import S4DLayer
         from ..models.s5 import S5Layer
 

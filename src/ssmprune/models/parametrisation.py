@@ -16,7 +16,7 @@ def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:
 
 
 def stored_real_part(real: Tensor, form: str) -> Tensor:
-    """The `pole_re` from which `continuous_poles` makes poles with these real parts."""
+    """Return the `pole_re` from which `continuous_poles` makes poles with these real parts."""
     return (-real).log() if form == "exp" else real.clone()
 
 
