@@ -54,7 +54,7 @@ def thinking() -> list[Figure]:
     for what, (config, limit) in sizes.items():
         systems = sp.read(Classifier(config))
         moments = {layer: sp.white_noise(system) for layer, system in systems.items()}
-        taken = seconds(lambda: sp.surgeon_plan(systems, 0.7, moments))  # noqa: B023 (called at once)
+        taken = seconds(lambda: sp.make_plan(systems, 0.7, sp.SURGEON, moments=moments))  # noqa: B023 (called at once)
         figures.append(Figure(what, taken, "s", at_most=limit))
     return figures
 

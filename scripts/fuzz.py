@@ -35,6 +35,7 @@ from safetensors.torch import save as to_bytes
 
 import ssmprune as sp
 from ssmprune.adapters._files import load_tree, save_tree
+from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli.importing import imported
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
@@ -42,7 +43,6 @@ from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.plan import Plan, make_plan
-from ssmprune.sequence import refit_in_sequence
 from ssmprune.sweeps.store import Cell, Results
 from ssmprune.tasks._data import load_or_make, unpack
 from ssmprune.tasks._formats import read_idx, read_records, read_wav, to_idx

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 
 import ssmprune as sp
+from ssmprune.arrays import Real
 from ssmprune.bench.subjects import inputs
-from ssmprune.criteria import found
+from ssmprune.criteria import Evidence, found
 from ssmprune.files import write_atomically
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
@@ -53,15 +54,18 @@ def pin(file: Path) -> dict[str, Any]:
 
 
 def scores(model: Classifier) -> dict[str, dict[str, list[float]]]:
-    """Return the quartiles of every criterion's log-scores of every layer."""
-    rng = np.random.default_rng
+    """Return the quartiles of the log-scores of every layer, by every criterion that looks at parameters alone."""
+    systems = sp.read(model)
     return {
-        name: {
-            layer: [float(f"{q:.9g}") for q in np.quantile(criterion(system, rng(0)), [0, 0.25, 0.5, 0.75, 1])]
-            for layer, system in sp.read(model).items()
-        }
+        name: {layer: quartiles(criterion(system, Evidence.without_data(system))) for layer, system in systems.items()}
         for name, criterion in found().items()
+        if name not in ("elimination", "energy")  # these look at data
     }
+
+
+def quartiles(scores: Real) -> list[float]:
+    """Return the least, the greatest and the three quartiles of log-scores, to nine digits."""
+    return [float(f"{q:.9g}") for q in np.quantile(scores, [0, 0.25, 0.5, 0.75, 1])]
 
 
 def masks(model: Classifier) -> dict[str, str]:
@@ -70,7 +74,7 @@ def masks(model: Classifier) -> dict[str, str]:
     return {
         f"{name} {ratio:.0%}": digest(make_plan(systems, ratio, method))
         for name, method in named().items()
-        if "/" not in name  # the other pairs of criteria and allocations
+        if "/" not in name and not method.refits
         for ratio in RATIOS
     }
 

@@ -6,7 +6,7 @@ import torch
 
 import reference
 import ssmprune as sp
-from ssmprune.features import Layout
+from ssmprune.layout import ChannelLayout
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -43,7 +43,7 @@ def features(system, u):
 
 def moments(system, sequences, steps):
     """Means over the steps given for each sequence, in the layout of `Moments`."""
-    layout = Layout.of(system)
+    layout = ChannelLayout.of(system)
     gram = cross = power = 0
     for u, counted in zip(sequences, steps, strict=True):
         z = features(system, u)

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from reference import hinf_score, last_scores, prune_lowest
 from ssmprune import layer_adaptive, layer_share, pooled, uniform
 from ssmprune.allocation import descending, energy_normalised, highest, kept_count
-from ssmprune.criteria import found
+from ssmprune.criteria import Evidence, found
 from ssmprune.methods import named
 from strategies import systems
 
-RNG = np.random.default_rng(0)
 ALLOCATIONS = [uniform, pooled, layer_adaptive, layer_share]
 log_scores = st.one_of(st.floats(-1e4, 1e4).map(lambda x: round(x, 3)), st.just(-np.inf), st.integers(-3, 3).map(float))
 layers = st.lists(st.lists(log_scores, min_size=1, max_size=15).map(np.array), min_size=1, max_size=4).map(
@@ -26,17 +25,17 @@ def best_of_each(scores):
 @given(systems())
 def test_hinf_scores_are_the_papers(system):
     expected = [hinf_score(system, i) for i in range(system.n)]
-    np.testing.assert_allclose(np.exp(found()["hinf"](system, RNG)), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(found()["hinf"](system, Evidence.without_data(system))), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(found()))
 @given(system=systems())
 def test_every_criterion_scores_every_state(name, system):
-    scores = found()[name](system, np.random.default_rng(1))
+    scores = found()[name](system, Evidence.without_data(system))
     assert scores.shape == (system.n,)
     assert scores.dtype == np.float64
     assert not np.isnan(scores).any()
-    np.testing.assert_array_equal(scores, found()[name](system, np.random.default_rng(1)))
+    np.testing.assert_array_equal(scores, found()[name](system, Evidence.without_data(system)))
 
 
 @given(st.lists(st.floats(0, 1e3).map(lambda x: round(x, 6)), min_size=1, max_size=20).map(np.array))
@@ -121,5 +120,16 @@ def test_ties_rank_the_higher_index_first():
 
 def test_every_pair_has_a_name():
     methods = named()
-    assert {"last", "lamp", "random", "uniform-hinf", "global-hinf", "hinf/layer_share"} <= methods.keys()
-    assert len({(m.criterion, m.allocation) for m in methods.values()}) == len(methods) == 4 * len(found())
+    assert {
+        "last",
+        "last+refit",
+        "surgeon",
+        "lamp",
+        "random",
+        "uniform-hinf",
+        "global-hinf",
+        "hinf/layer_share",
+    } <= methods.keys()
+    assert len({(m.criterion, m.allocation) for m in methods.values()}) == 4 * len(found())
+    assert len({(m.criterion, m.allocation, m.refits) for m in methods.values()}) == len(methods)
+    assert all(name == method.name for name, method in methods.items())

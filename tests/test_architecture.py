@@ -14,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 # The rooms in the order in which they may import: each only what stands above it. Lazy imports count as well.
 ROOMS = (
     *("errors", "arrays", "_registry", "files", "progress"),
-    *("discretization", "system", "norms", "layout"),
+    *("discretization", "system", "layout", "norms"),
     *("regression", "criteria", "allocation", "methods", "limits", "plan", "certificates"),
     *("models", "adapters", "calibration", "apply", "pruning", "targets", "testing"),
     *("deploy", "tasks", "training", "bench", "sweeps", "results", "cli"),
@@ -27,6 +27,7 @@ TORCH_ROOMS = {
     "sweeps",
     "results",
 }  # the others import it when a model arrives
+TORCH_FILES = {"calibration/recording.py", "calibration/strided.py"}  # imported when a model arrives
 HEAVY = {"torch", "scipy", "matplotlib", "PIL", "pooch", "msgpack", "pytest"}
 FILES = sorted(SOURCE.rglob("*.py"))
 by_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -69,7 +70,7 @@ def test_imports_point_up(path):
 
 @by_file
 def test_heavy_packages_are_imported_when_they_are_needed(path):
-    if room(path) not in TORCH_ROOMS:
+    if room(path) not in TORCH_ROOMS and path.relative_to(SOURCE).as_posix() not in TORCH_FILES:
         assert not {name.split(".")[0] for name in imports(path, top_level_only=True)} & HEAVY
 
 

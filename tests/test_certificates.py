@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 import ssmprune as sp
 from calibrated import moments
-from ssmprune.calibration import Moments
+from ssmprune.regression.moments import Moments
 from strategies import systems
 
 
 def certified(system, ratio, refit):
     """A certified plan for one layer, and what it does: u -> y before - y after."""
     found = {"ssm": system}
-    plan = sp.surgeon_plan(found, ratio) if refit else sp.make_plan(found, ratio)
+    plan = sp.make_plan(found, ratio, sp.SURGEON) if refit else sp.make_plan(found, ratio)
     small = plan.apply(found)["ssm"]
     D = plan.D_change.get("ssm", 0)
     return plan, sp.certify(plan, found)["ssm"], lambda u: system.simulate(u) - small.simulate(u) - D * u

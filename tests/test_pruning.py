@@ -1,4 +1,4 @@
-"""The everyday door: targets that find the ratio, and every family with data."""
+"""Pruning at once: targets that find the ratio, and every family with data."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch import nn
 import families
 import ssmprune as sp
 from calibrated import model
-from ssmprune import adapters, targets
+from ssmprune import adapters, pruning, targets
 from ssmprune.certificates import energy_lost
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -18,7 +18,7 @@ X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manua
 
 def neighbours(work, ratio):
     """The ratios that prune one state less and one more."""
-    removed = work.states - sum(keep.sum() for keep in work.choose(ratio).keep.values())
+    removed = work.states - sum(keep.sum() for keep in work.choose_states(ratio).keep.values())
     return [targets.ratio_for(count, work.states) for count in (removed - 1, removed + 1)]
 
 
@@ -33,7 +33,7 @@ def test_the_largest_ratio_within_an_energy(kind, share):
     work = works()[kind]
 
     def lost(ratio):
-        return max(energy_lost(work.choose(ratio), work.systems, work.moments).values())
+        return max(energy_lost(work.plan_each_layer(ratio), work.systems, work.moments).values())
 
     ratio = sp.max_energy(share)(work)
     assert lost(ratio) <= share
@@ -43,7 +43,7 @@ def test_the_largest_ratio_within_an_energy(kind, share):
 def test_the_surgeons_costs_add_up_to_the_energy_it_loses():
     """The share of energy is that of the layer's pruned scores, up to the ridge and what D takes over."""
     work = works()["surgeon"]
-    plan = work.choose(0.5)
+    plan = work.plan_each_layer(0.5)
     for layer, lost in energy_lost(plan, work.systems, work.moments).items():
         costs = np.exp(plan.scores[layer][~plan.keep[layer]]).sum()
         assert lost <= costs * (1 + 1e-3) + 1e-5
@@ -115,11 +115,51 @@ def test_targets_out_of_range_are_refused(target, value, message):
 
 
 def test_excluded_layers_do_not_count():
-    work = sp.Pruning(model("s5"), exclude=["layers.0.ssm"])
+    work = sp.Pruning(model("s5"), limits=sp.Limits(exclude=["layers.0.ssm"]))
     assert work.states == 6
-    kept = work.choose(sp.max_energy(1.0)(work)).keep
+    kept = work.choose_states(sp.max_energy(1.0)(work)).keep
     assert kept["layers.0.ssm"].all()
     assert kept["layers.1.ssm"].sum() == 1
+
+
+@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, sp.AIRE])
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_with_data_what_any_method_leaves_is_refitted_in_sequence(family, method, monkeypatch):
+    net = model(family)
+    moments = sp.collect(net, [X])
+    chosen = sp.make_plan(sp.read(net), 0.5, method, moments=moments)
+    expected = sp.refit_in_sequence(chosen, net, [X])
+    monkeypatch.setattr(pruning, "refit", lambda *_: pytest.fail("re-fitted only to be thrown away"))
+    plan = sp.Pruning(net, method, data=[X]).plan(0.5)
+    assert plan.title == expected.title
+    for layer, C in expected.C.items():
+        np.testing.assert_array_equal(plan.C[layer], C)
+        np.testing.assert_array_equal(plan.D_change[layer], expected.D_change[layer])
+
+
+@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, sp.RANDOM])
+def test_without_data_a_plan_is_that_of_make_plan(method):
+    net = model("s5")
+    work = sp.Pruning(net, method, seed=3)
+    for ratio in (0.3, 0.6):
+        plan, expected = work.plan(ratio), sp.make_plan(work.systems, ratio, method, seed=3)
+        assert str(plan) == str(expected)
+        assert not any(plan.difference(expected).values())
+        assert plan.C.keys() == expected.C.keys()
+        assert all(np.array_equal(plan.C[layer], C) for layer, C in expected.C.items())
+
+
+def test_data_are_looked_at_once_and_only_for_methods_that_ask(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        pruning, "collect", lambda *batches, **options: calls.append(1) or sp.collect(*batches, **options)
+    )
+    for method, count in ((sp.LAST, 0), (sp.SURGEON, 1)):
+        calls.clear()
+        work = sp.Pruning(model("s5"), method, data=[X])
+        for ratio in (0.3, 0.6):
+            work.plan(ratio)
+        assert len(calls) == count
 
 
 @pytest.mark.parametrize("family", sorted(adapters.found()))
@@ -150,7 +190,7 @@ def test_retrieval_models_are_calibrated_on_pairs():
     torch.manual_seed(0)
     net = Classifier(Config("s5", 5, 2, 4, (6,), tokens=True, retrieval=True)).eval()
     x = torch.randint(0, 5, (8, 20))
-    assert sum(sp.prune(net, 0.5, data=[(x, torch.full((8,), 15))]).config.states) == 3
+    assert sum(sp.prune(net, 0.5, data=[sp.Padded(x, torch.full((8,), 15))]).config.states) == 3
 
 
 def test_data_may_be_of_another_precision_than_the_model():
@@ -165,6 +205,14 @@ def test_data_may_be_of_another_precision_than_the_model():
     [
         (lambda net: sp.prune(net, 0.5, data=X), r"list of batches; got one array of shape \(6, 60, 2\)"),
         (lambda net: sp.prune(net, "0.5"), "from 0 to 1; got '0.5'"),
+        (lambda net: sp.prune(net, None, data=[X]), "from 0 to 1; got None"),
+        (lambda net: sp.prune(net, [0.5]), "from 0 to 1; got .0.5"),
+        (lambda net: sp.Pruning(net, seed=-1), "at least 0; got -1"),
+        (lambda net: sp.prune(net, 0.5, limits=sp.Limits(exclude=["layers.2.ssm"])), "No layer is called 'layers.2"),
+        (lambda net: sp.prune(net, 0.5, limits=sp.Limits(exclude=list(sp.read(net)))), "All layers are excluded"),
+        (lambda net: sp.prune(net, 0.5, data=[X], sequences=0), "at least 1, or None for all; got 0"),
+        (lambda net: sp.prune(net, 0.5, data=X[0, 0, 0].item), "list of batches or a DataLoader; got builtin"),
+        (lambda net: sp.prune(net, sp.max_energy("0.1")), "from 0 to 1; got '0.1'"),
         (lambda net: sp.prune(net, 0.5, "last"), "method is a Method.*got 'last'"),
         (lambda net: sp.make_plan(net, 0.5), r"ssmprune.read\(model\); got Classifier"),
         (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),

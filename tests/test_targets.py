@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmprune.allocation import kept_count
-from ssmprune.budget import GRID, Largest, largest_within, ratio_for
 from ssmprune.errors import InputError
+from ssmprune.targets import GRID, Largest, largest_within, ratio_for
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))

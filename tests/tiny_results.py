@@ -68,6 +68,4 @@ def _fill(writer, file):
 def _plan(method, systems, noise, ratio, seed):
     if method == "unstructured-random":
         return None
-    if method == "surgeon":
-        return sp.refit(sp.surgeon_plan(systems, ratio, noise), systems, noise)
-    return sp.make_plan(systems, ratio, named()[method], seed=seed)
+    return sp.make_plan(systems, ratio, named()[method], moments=noise, seed=seed)

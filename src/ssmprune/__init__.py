@@ -2,9 +2,9 @@
 
 import ssmprune as sp
 
-small = sp.prune(model, ratio=0.5)                  # LAST, the two-line door
-small = sp.prune(model, ratio=0.7, data=batches)    # the surgeon: unlabelled inputs let much more go
-small = sp.prune(model, sp.max_energy(0.01), data=batches)  # as far as no layer loses more of its output
+small = sp.prune(model, ratio=0.5)                  # LAST
+small = sp.prune(model, ratio=0.7, data=loader)     # the surgeon: unlabelled inputs let much more go
+small = sp.prune(model, sp.max_energy(0.01), data=loader)  # as far as no layer loses more of its output
 
 systems = sp.read(model)                       # the same, step by step
 plan = sp.make_plan(systems, ratio=0.5, method=sp.LAST)
@@ -18,64 +18,88 @@ from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
 from .allocation import layer_adaptive, layer_share, pooled, uniform
 from .apply import convert, mask, read, shrink
-from .calibration import Moments, collect, energies, white_noise
+from .calibration.batches import Padded
+from .calibration.collect import collect
+from .calibration.refit import refit_in_sequence
 from .certificates import Certificate, certify
+from .criteria import Evidence
 from .discretization import bilinear, zoh
 from .errors import InputError
-from .methods import AIRE, GLOBAL_HINF, GLOBAL_MAGNITUDE, LAMP, LAST, RANDOM, UNIFORM_HINF, UNIFORM_MAGNITUDE, Method
+from .limits import Limits
+from .methods import (
+    AIRE,
+    GLOBAL_HINF,
+    GLOBAL_MAGNITUDE,
+    LAMP,
+    LAST,
+    RANDOM,
+    SURGEON,
+    UNIFORM_HINF,
+    UNIFORM_MAGNITUDE,
+    Method,
+)
 from .models import load, save
-from .plan import Plan, make_plan, plan_from_scores
+from .plan import Plan, make_plan, plan_from_scores, refit
 from .pruning import Pruning, prune
-from .sequence import refit_in_sequence
-from .surgeon import refit, surgeon_plan
+from .regression.moments import Moments, white_noise
 from .system import DiagonalSystem
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
 
 __version__ = "0.1.0"
-__all__ = [
-    "AIRE",
-    "GLOBAL_HINF",
-    "GLOBAL_MAGNITUDE",
-    "LAMP",
-    "LAST",
-    "RANDOM",
-    "UNIFORM_HINF",
-    "UNIFORM_MAGNITUDE",
-    "Adapter",
-    "Certificate",
-    "DiagonalSystem",
-    "InputError",
-    "Method",
-    "Moments",
-    "Plan",
+__all__ = [  # noqa: RUF022 (grouped)
+    # a model and how far to prune it
+    "prune",
     "Pruning",
-    "bilinear",
-    "certify",
-    "collect",
-    "convert",
-    "energies",
-    "layer_adaptive",
-    "layer_share",
-    "load",
-    "load_tree",
-    "make_plan",
-    "mask",
     "max_energy",
     "max_gain",
     "max_latency",
     "max_loss",
     "max_memory",
-    "plan_from_scores",
-    "pooled",
-    "prune",
+    # step by step
     "read",
+    "make_plan",
+    "mask",
+    "shrink",
+    "convert",
+    "Plan",
+    "Limits",
+    "plan_from_scores",
+    # data
+    "Padded",
+    "collect",
+    "Moments",
+    "white_noise",
     "refit",
     "refit_in_sequence",
-    "save",
-    "save_tree",
-    "shrink",
-    "surgeon_plan",
+    # what a plan can cost
+    "certify",
+    "Certificate",
+    # methods: a criterion and an allocation, some with a refit
+    "Method",
+    "Evidence",
+    "LAST",
+    "UNIFORM_HINF",
+    "GLOBAL_HINF",
+    "UNIFORM_MAGNITUDE",
+    "GLOBAL_MAGNITUDE",
+    "LAMP",
+    "AIRE",
+    "RANDOM",
+    "SURGEON",
     "uniform",
-    "white_noise",
+    "pooled",
+    "layer_adaptive",
+    "layer_share",
+    # a family of models of your own
+    "Adapter",
+    # one layer
+    "DiagonalSystem",
     "zoh",
+    "bilinear",
+    # files
+    "load",
+    "save",
+    "load_tree",
+    "save_tree",
+    "InputError",
 ]

@@ -102,7 +102,7 @@ def kept_count(n: int, ratio: float) -> int:
 
 @cache
 def exact(ratio: float) -> Fraction:
-    """Return the decimal number a float was written as, so that counts do not hang on its last binary digit."""
+    """Return the decimal number a float was written as, so that counts do not depend on its last binary digit."""
     return Fraction(repr(float(ratio)))
 
 

@@ -38,8 +38,8 @@ def read(
         if unstable == "refuse" and system.unstable_states.any():
             raise InputError(
                 f"Layer {path!r}: {states_have(system.unstable_states)} a pole on or outside the unit circle, so no "
-                'finite gain to score. Check the discretisation and clipping, or pass unstable="keep" to keep those '
-                "states."
+                "finite gain to score. Check the discretisation and clipping, or keep those states: `read` and "
+                '`Pruning` take unstable="keep", the command line --keep-unstable.'
             )
     return systems
 

@@ -1,8 +1,9 @@
-"""The kinds of arrays the core computes with."""
+"""The kinds of arrays and numbers the core computes with."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import numbers
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,3 +19,22 @@ def joined(real: Real, imag: Real) -> Complex:
     whole = np.empty(np.shape(real), np.complex128)
     whole.real, whole.imag = real, imag
     return whole
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a real number; a truth value is not."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
+
+
+def is_share(value: object) -> bool:
+    """Tell whether a value is a number from 0 to 1.
+
+    >>> [is_share(value) for value in (0.5, 1, 1.5, float("nan"), "0.5", None, True, [0.5])]
+    [True, True, False, False, False, False, False, False]
+    """
+    return is_number(value) and 0 <= float(value) <= 1
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Tell whether a value is a whole number, and at least `least`."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least

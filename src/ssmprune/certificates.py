@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .arrays import Real
-from .calibration import Moments, moments_of
-from .features import weights
 from .norms import hinf, pair_hinf, state_hinf
 from .plan import Plan
+from .regression.moments import Moments, moments_of
+from .regression.weights import weights
 from .system import DiagonalSystem
 
 
@@ -41,8 +41,8 @@ def certify(
 
     >>> twins = DiagonalSystem.from_discrete(poles=[0.5, 0.5, 0.5], B=[[1]] * 3, C=[[1, 1, 2]])
     >>> from ssmprune import make_plan
-    >>> found = certify(make_plan({"ssm": twins}, ratio=0.6), {"ssm": twins})["ssm"]
-    >>> found.gain, found.exact, found.bound, round(found.paper, 3)
+    >>> certificate = certify(make_plan({"ssm": twins}, ratio=0.6), {"ssm": twins})["ssm"]
+    >>> certificate.gain, certificate.exact, certificate.bound, round(certificate.paper, 3)
     (8.0, 4.0, 4.0, 2.828)
     """
     plan.check(systems)
@@ -62,8 +62,8 @@ def energy_lost(
     It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
     """
     plan.check(systems)
-    known = moments_of(systems, moments)
-    return {layer: _lost(plan, layer, system, known[layer]) for layer, system in systems.items()}
+    measured = moments_of(systems, moments)
+    return {layer: _lost(plan, layer, system, measured[layer]) for layer, system in systems.items()}
 
 
 def _certificate(

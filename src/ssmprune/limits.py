@@ -10,37 +10,48 @@ from typing import Literal
 import numpy as np
 
 from .allocation import descending, exact, highest
-from .arrays import Mask, Real
-from .errors import InputError
+from .arrays import Mask, Real, is_count, is_share
+from .errors import InputError, one_of
 from .system import DiagonalSystem
+
+FLOORS = {"layer": "layer", "channel": "channel"}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Layers left alone, caps, floors and rounding; see `make_plan` for their meaning."""
+    """Layers left alone, caps, floors and rounding.
 
-    exclude: Collection[str] = ()
-    caps: float | Mapping[str, float] | None = None
-    floor: Literal["layer", "channel"] = "layer"
-    round_to: int = 1
+    >>> Limits(exclude=["layers.0.ssm"], caps=0.9, round_to=8)
+    Limits(exclude=['layers.0.ssm'], caps=0.9, floor='layer', round_to=8)
+    """
 
-    def check(self, systems: Mapping[str, DiagonalSystem], ratio: float | str) -> None:
-        """Raise an error that says what cannot be asked of these systems."""
-        if isinstance(ratio, str) or not 0 <= ratio <= 1:  # also false for NaN
-            raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio!r}.")
-        if isinstance(self.exclude, str):
-            raise InputError(f"exclude is a collection of layer names; got the single string {self.exclude!r}.")
-        caps = self.caps if isinstance(self.caps, Mapping) else {} if self.caps is None else {"caps": self.caps}
-        for layer, cap in caps.items():
-            if not 0 <= cap <= 1:
+    exclude: Collection[str] = ()  # layers that stay whole and do not count towards the ratio
+    caps: float | Mapping[str, float] | None = None  # the largest share that may go from a layer, for all or for each
+    floor: Literal["layer", "channel"] = "layer"  # where one state stays: in every layer, or in every channel with any
+    round_to: int = 1  # round the kept states of each layer up to a multiple of this (a conjugate pair is two states)
+
+    def __post_init__(self) -> None:
+        """Refuse what no model can be asked for."""
+        if isinstance(self.exclude, str) or not isinstance(self.exclude, Collection):
+            given = f"the single string {self.exclude!r}" if isinstance(self.exclude, str) else repr(self.exclude)
+            raise InputError(f"exclude is a collection of layer names; got {given}.")
+        for layer, cap in self._caps().items():
+            if not is_share(cap):
                 raise InputError(
-                    f"A cap is the largest share to prune from a layer, from 0 to 1; got {cap} for {layer!r}."
+                    f"A cap is the largest share to prune from a layer, from 0 to 1; got {cap!r} for {layer!r}."
                 )
-        named = {*self.exclude, *(self.caps if isinstance(self.caps, Mapping) else ())}
-        if unknown := sorted(named - systems.keys()):
-            raise InputError(f"No layer is called {unknown[0]!r}; the layers are {', '.join(systems)}.")
-        if not (isinstance(self.round_to, int) and self.round_to >= 1):
+        one_of("floor", self.floor, FLOORS)
+        if not is_count(self.round_to, least=1):
             raise InputError(f"round_to is a whole number of states, at least 1; got {self.round_to!r}.")
+
+    def check(self, systems: Mapping[str, DiagonalSystem]) -> None:
+        """Raise an error that says what cannot be asked of these systems."""
+        layers = [*self.exclude, *(self.caps if isinstance(self.caps, Mapping) else ())]
+        for layer in layers:
+            if layer not in systems:
+                raise InputError(f"No layer is called {layer!r}; the layers are {', '.join(systems)}.")
+        if systems and systems.keys() <= set(self.exclude):
+            raise InputError("All layers are excluded, so there is nothing to prune; leave one out of `exclude`.")
 
     def stay(self, layer: str, system: DiagonalSystem, scores: Real) -> Mask:
         """Mark the states that may not go: the floor, what the cap protects, and poles that have no true score."""
@@ -53,7 +64,7 @@ class Limits:
             stay[order[best]] = True
         return stay
 
-    def rounded_up(self, keep: Mask, system: DiagonalSystem, scores: Real) -> Mask:
+    def round_up(self, keep: Mask, system: DiagonalSystem, scores: Real) -> Mask:
         """Bring back the best pruned states until the number kept is a multiple of `round_to`, or all are kept."""
         missing = -int(keep.sum()) % (self.round_to // math.gcd(self.round_to, system.states_per_entry))
         if missing == 0:
@@ -62,3 +73,9 @@ class Limits:
         keep = keep.copy()
         keep[pruned[pruned >= 0][:missing]] = True
         return keep
+
+    def _caps(self) -> Mapping[str, float]:
+        """Return the caps by layer; one for all layers has the name of the field."""
+        if self.caps is None:
+            return {}
+        return self.caps if isinstance(self.caps, Mapping) else {"caps": self.caps}

@@ -1,12 +1,13 @@
-"""Methods: the paper's table of methods as pairs of a criterion and an allocation."""
+"""Methods: a grid of criteria and allocations; some methods re-fit what stays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import criteria
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
 from .criteria import Criterion
+from .criteria.elimination import elimination
 from .criteria.h2 import h2
 from .criteria.hinf import hinf
 from .criteria.magnitude import magnitude
@@ -15,11 +16,16 @@ from .criteria.random import random
 
 @dataclass(frozen=True)
 class Method:
-    """How states are scored within a layer and compared between layers."""
+    """How states are scored within a layer and compared between layers, and whether those that stay are re-fitted.
+
+    A re-fit takes over what the pruned states carried. It works on data, or without any on white noise. `prune` with
+    data re-fits whatever the method.
+    """
 
     name: str
     criterion: Criterion
     allocation: Allocation
+    refits: bool = False
 
 
 LAST = Method("last", hinf, layer_adaptive)
@@ -30,20 +36,28 @@ GLOBAL_MAGNITUDE = Method("global-magnitude", magnitude, pooled)
 LAMP = Method("lamp", magnitude, layer_adaptive)
 AIRE = Method("aire", h2, layer_adaptive)
 RANDOM = Method("random", random, uniform)
+LAST_REFITTED = replace(LAST, name="last+refit", refits=True)
+SURGEON = Method("surgeon", elimination, pooled, refits=True)
+
+WITH_NAMES = (
+    *(LAST, UNIFORM_HINF, GLOBAL_HINF, UNIFORM_MAGNITUDE, GLOBAL_MAGNITUDE, LAMP, AIRE, RANDOM),  # of the literature
+    *(LAST_REFITTED, SURGEON),
+)
 
 
 def named() -> dict[str, Method]:
     """Return every method by the name the command line knows it by.
 
-    The paper's methods have names of their own; every other pair is called `criterion/allocation`.
+    Some methods have names of their own; every other pair is called `criterion/allocation`. What `elimination` says of
+    a state holds only when the others are re-fitted, so all its pairs do that.
 
-    >>> named()["last"] is LAST, named()["hinf/layer_share"].criterion is hinf
-    (True, True)
+    >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
+    (True, True, False)
     """
-    own = {value.name: value for value in globals().values() if isinstance(value, Method)}
+    methods = {method.name: method for method in WITH_NAMES}
     for score_name, score in criteria.found().items():
         for allocation in (uniform, pooled, layer_adaptive, layer_share):
-            if (score, allocation) not in {(method.criterion, method.allocation) for method in own.values()}:
+            if not any((method.criterion, method.allocation) == (score, allocation) for method in WITH_NAMES):
                 pair = f"{score_name}/{allocation.__name__}"
-                own[pair] = Method(pair, score, allocation)
-    return own
+                methods[pair] = Method(pair, score, allocation, refits=score is elimination)
+    return methods

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .arrays import Complex, Index, Mask, Real, joined
 from .errors import InputError
+from .layout import ChannelLayout
 from .system import DiagonalSystem
 
 RTOL = 1e-6  # a searched H-infinity norm N promises N <= true norm <= (1 + RTOL) N ...
@@ -198,12 +199,9 @@ def _whole(system: DiagonalSystem) -> _Bank:
     """The system itself; of a multi-SISO system every channel that owns states, filled up with silent ones."""
     if system.channel is None:
         return _bank(system, system.log_poles[None], system.B[None], system.C[None])
-    order = np.argsort(system.channel, kind="stable")
-    counts = np.unique(system.channel, return_counts=True)[1]
-    owned = np.arange(counts.max()) < counts[:, None]  # (channels, states)
-    log_poles, B = np.full(owned.shape, -1, np.complex128), np.zeros((*owned.shape, 1), np.complex128)
-    C = np.zeros((*owned.shape, system.directions, 1), np.complex128)
-    log_poles[owned], B[owned], C[owned] = system.log_poles[order], system.B[order], system.C.T.swapaxes(1, 2)[order]
+    layout, owners = ChannelLayout.of(system), np.unique(system.channel)
+    log_poles, B = layout.spread(system.log_poles, fill=-1)[owners], layout.spread(system.B)[owners]
+    C = layout.spread(system.C.transpose(2, 0, 1))[owners]  # (channels, slots, directions, 1)
     return _bank(system, log_poles, B, C.transpose(0, 2, 3, 1))
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from .allocation import Allocation, Masks, Scores
-from .arrays import Complex, Real, joined
+from .arrays import Complex, Real, is_count, is_share, joined
+from .criteria import Evidence
 from .errors import InputError
 from .files import check_format, load_tensors, save_tensors
 from .limits import Limits
 from .methods import LAST, Method
+from .regression.least_squares import RIDGE, refit_layer
+from .regression.moments import Moments, moments_of, white_noise
 from .system import DiagonalSystem
 
 FORMAT, VERSION = "ssmprune-plan", 1
@@ -28,6 +32,7 @@ class Plan:
 
     `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for. A plan whose kept
     states take over what the others carried also has, for those layers, their new `C` and what to add to `D`.
+    `ratio` is the share that was asked for; the table of a plan says what was reached.
     """
 
     keep: Masks  # {layer: (n,) bool}
@@ -38,6 +43,7 @@ class Plan:
     states_per_entry: dict[str, int]  # 2 where an entry is a conjugate pair
     C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
     D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
+    sequences: int = 0  # of data on which the states were chosen or re-fitted
 
     def __post_init__(self) -> None:
         """Check that every layer has a mask, scores and an identity of matching sizes."""
@@ -108,11 +114,27 @@ class Plan:
             for layer, states, kept in [*counts, ("total", self.total, self.kept)]
         ]
 
+    @property
+    def title(self) -> str:
+        """Name the method, the share that is pruned, the share asked for where that differs, and what data were seen.
+
+        With excluded layers, caps, floors or rounding, what is pruned may be far less than what was asked for.
+        """
+        reached = 1 - self.kept / max(self.total, 1)
+        title = f"{self.method} at {self.ratio:.0%}"
+        if abs(reached - self.ratio) > 0.01:
+            title = f"{self.method} at {reached:.0%} (asked for {self.ratio:.0%})"
+        title += ", C and D re-fitted" if self.C else ""
+        return title + (f", on {self.sequences} sequences" if self.sequences else "")
+
+    def __repr__(self) -> str:
+        """Show what was decided, without the arrays."""
+        return f"Plan({self.title}: {self.kept} of {self.total} states stay)"
+
     def __str__(self) -> str:
         """Print a table: what stays of each layer."""
         width = max([5, *map(len, self.keep)])
-        title = f"{self.method} at {self.ratio:.0%}" + (", C and D re-fitted" if self.C else "")
-        lines = [title, f"{'layer':<{width}}  states    kept  pruned"]
+        lines = [self.title, f"{'layer':<{width}}  states    kept  pruned"]
         lines += [
             f"{row['layer']:<{width}}  {row['states']:>6}  {row['kept']:>6}  {row['pruned']:>6.1%}"
             for row in self.rows()
@@ -133,6 +155,8 @@ class Plan:
                 for layer in self.keep
             ],
         }
+        if self.sequences:
+            about["sequences"] = self.sequences
         tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
         tensors |= {f"C/{layer}": np.stack([C.real, C.imag], axis=-1) for layer, C in self.C.items()}
@@ -159,6 +183,7 @@ class Plan:
                 states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
                 C={layer: joined(*np.moveaxis(tensors[f"C/{layer}"], -1, 0)) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
+                sequences=_count(about.get("sequences", 0)),  # absent where a plan has seen no data
             )
         except InputError:
             raise
@@ -171,37 +196,60 @@ def make_plan(
     ratio: float,
     method: Method = LAST,
     *,
-    exclude: Collection[str] = (),
-    caps: float | Mapping[str, float] | None = None,
-    floor: Literal["layer", "channel"] = "layer",
-    round_to: int = 1,
+    moments: Mapping[str, Moments] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
     seed: int = 0,
 ) -> Plan:
     """Decide which states stay when the share `ratio` of all states is pruned.
 
-    Exactly floor(n (1 - ratio)) of the n stored states stay, but never fewer than one per layer.
+    Exactly floor(n (1 - ratio)) of the n stored states stay, but never fewer than one per layer. By a method that
+    re-fits, as the surgeon does, the states that stay get the C and D with which each layer, for the inputs that the
+    unpruned model gives it, comes nearest to its old output.
 
-    exclude: layers that stay whole and do not count towards the ratio.
-    caps: the largest share that may go from a layer, one number for all or one per layer.
-    floor: "channel" keeps at least one state in every channel that has one (multi-SISO), "layer" one per layer.
-    round_to: round the kept states of each layer up to a multiple of this (a conjugate pair is two states).
+    moments: what `collect` measured on data; without them, inputs count as white noise.
+    limits: layers to leave alone, caps, floors, rounding.
     seed: of the generator handed to the criterion; only the random one uses it.
 
-    >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 1]], gain=2)
-    >>> print(make_plan({"ssm": system}, ratio=0.5))
-    last at 50%
+    >>> twins = DiagonalSystem.from_discrete(poles=[0.5, 0.9, 0.9], B=[[1], [1], [2]], C=[[1, 1, 1]])
+    >>> print(make_plan({"ssm": twins}, ratio=0.33))
+    last at 33%
     layer  states    kept  pruned
-    ssm         4       2   50.0%
-    total       4       2   50.0%
+    ssm         3       2   33.3%
+    total       3       2   33.3%
+    >>> from ssmprune import SURGEON
+    >>> plan = make_plan({"ssm": twins}, 0.33, SURGEON)
+    >>> plan
+    Plan(surgeon without data at 33%, C and D re-fitted: 2 of 3 states stay)
+    >>> plan.keep["ssm"], plan.C["ssm"].real.round(3)
+    (array([ True, False,  True]), array([[[1. , 1.5]]]))
     """
-    if not isinstance(method, Method):
-        raise InputError(f"method is a Method, as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}.")
+    check_ratio(ratio)
+    check_request(method, limits, seed)
     if not isinstance(systems, Mapping):
         raise InputError(f"Plans are made from ssmprune.read(model); got {type(systems).__name__}.")
-    limits = Limits(exclude, caps, floor, round_to)
-    rng = np.random.default_rng(seed)
-    scores = {layer: _score(layer, system, method, rng) for layer, system in systems.items()}
-    return plan_from_scores(systems, scores, ratio, method.allocation, method.name, limits)
+    if moments is None:
+        evidence = gather_evidence(systems, lambda layer: white_noise(systems[layer]), seed)
+    else:
+        evidence = gather_evidence(systems, moments_of(systems, moments).__getitem__, seed)
+    scores = score_states(systems, method, evidence)
+    name = method_name(method, with_data=moments is not None)
+    plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
+    if method.refits:
+        return refit(plan, systems, {layer: known.moments for layer, known in evidence.items()})
+    return replace(plan, sequences=max((known.sequences for known in evidence.values()), default=0))
+
+
+def gather_evidence(
+    systems: Mapping[str, DiagonalSystem], moments: Callable[[str], Moments], seed: int
+) -> dict[str, Evidence]:
+    """Return what criteria may know of every layer; `moments` is called for a layer when its criterion wants them."""
+    rng = np.random.default_rng(seed)  # one for all layers, so that their draws differ
+    return {layer: Evidence(partial(moments, layer), rng) for layer in systems}
+
+
+def score_states(systems: Mapping[str, DiagonalSystem], method: Method, evidence: Mapping[str, Evidence]) -> Scores:
+    """Return the log-scores (n,) that a method gives the states of every layer."""
+    return {layer: _score(layer, system, method, evidence[layer]) for layer, system in systems.items()}
 
 
 def plan_from_scores(
@@ -213,16 +261,17 @@ def plan_from_scores(
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Plan:
     """Make a plan from log-scores (n,) of every layer, however they came about; `name` goes into the plan."""
-    limits.check(systems, ratio)
+    check_ratio(ratio)
+    limits.check(systems)
     stay = {
         layer: limits.stay(layer, system, scores[layer])
         for layer, system in systems.items()
         if layer not in limits.exclude
     }
     keep = {layer: np.ones(system.n, bool) for layer, system in systems.items()}
-    keep |= allocation({layer: scores[layer] for layer in stay}, ratio, stay)
+    keep |= allocation({layer: scores[layer] for layer in stay}, float(ratio), stay)
     for layer in stay:
-        keep[layer] = limits.rounded_up(keep[layer], systems[layer], scores[layer])
+        keep[layer] = limits.round_up(keep[layer], systems[layer], scores[layer])
     return Plan(
         keep=keep,
         scores=scores,
@@ -233,8 +282,53 @@ def plan_from_scores(
     )
 
 
-def _score(layer: str, system: DiagonalSystem, method: Method, rng: np.random.Generator) -> Real:
-    scores = np.asarray(method.criterion(system, rng), np.float64)
+def refit(
+    plan: Plan,
+    systems: Mapping[str, DiagonalSystem],
+    moments: Mapping[str, Moments] | None = None,
+    *,
+    ridge: float = RIDGE,
+) -> Plan:
+    """Return any method's plan with the C and D that bring each pruned layer's output nearest to what it was.
+
+    Least squares on the moments, for the inputs that the unpruned model gives each layer; `refit_in_sequence` goes
+    further and also mends what earlier layers lost.
+
+    ridge: the share of each regressor's energy that counts as noise.
+    """
+    plan.check(systems)
+    measured = moments_of(systems, moments)
+    C, D_change = {}, {}
+    for layer, system in systems.items():
+        if not plan.keep[layer].all():
+            C[layer], D_change[layer] = refit_layer(system, plan.keep[layer], measured[layer], ridge)
+    sequences = max((known.sequences for known in measured.values()), default=0)
+    return replace(plan, C=C, D_change=D_change, sequences=sequences)
+
+
+def check_ratio(ratio: float) -> None:
+    """Refuse what is not a share, before anything is computed for it."""
+    if not is_share(ratio):
+        raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio!r}.")
+
+
+def check_request(method: Method, limits: Limits, seed: int) -> None:
+    """Refuse other types in place of a method, limits or a seed, before anything is computed for them."""
+    if not isinstance(method, Method):
+        raise InputError(f"method is a Method, as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}.")
+    if not isinstance(limits, Limits):
+        raise InputError(f"limits are ssmprune.Limits, as in Limits(caps=0.9); got {limits!r}.")
+    if not is_count(seed):
+        raise InputError(f"seed is a whole number, at least 0; got {seed!r}.")
+
+
+def method_name(method: Method, with_data: bool) -> str:
+    """Return what a plan calls a method; a re-fit without data says so."""
+    return method.name if with_data or not method.refits else f"{method.name} without data"
+
+
+def _score(layer: str, system: DiagonalSystem, method: Method, evidence: Evidence) -> Real:
+    scores = np.asarray(method.criterion(system, evidence), np.float64)
     if scores.shape != (system.n,) or np.isnan(scores).any():
         raise InputError(
             f"The criterion of {method.name!r} must return {system.n} numbers for layer {layer!r}, none of them NaN; "
@@ -252,4 +346,10 @@ def _share(value: Any) -> float:
 def _one_or_two(value: Any) -> int:
     if value not in (1, 2):
         raise ValueError(f"a layer has {value!r} states per entry, expected 1 or 2")
+    return int(value)
+
+
+def _count(value: Any) -> int:
+    if not is_count(value):
+        raise ValueError(f"the number of sequences is {value!r}, expected a whole number")
     return int(value)

@@ -1,93 +1,156 @@
-"""The everyday door: a model, and how far to prune it."""
+"""Pruning a model in one call, or at several ratios: read it, look at the data once, plan, shrink."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from .adapters import Adapter
-from .allocation import Scores, pooled
+from .allocation import Scores
 from .apply import read, shrink
-from .calibration import Moments, collect
-from .errors import InputError
+from .calibration.batches import SEQUENCES, Unlabelled, take
+from .calibration.collect import collect
+from .calibration.refit import refit_in_sequence
+from .criteria import Evidence
 from .limits import Limits
-from .methods import LAST, Method
-from .plan import Plan, make_plan, plan_from_scores
-from .sequence import refit_in_sequence
-from .surgeon import elimination_scores, refit
+from .methods import LAST, SURGEON, Method
+from .plan import (
+    Plan,
+    check_ratio,
+    check_request,
+    gather_evidence,
+    method_name,
+    plan_from_scores,
+    refit,
+    score_states,
+)
+from .regression.moments import Moments, white_noise
+from .system import DiagonalSystem
 
 Model = TypeVar("Model")
 
 
+@dataclass(eq=False, repr=False)
 class Pruning(Generic[Model]):
     """A model that is to be pruned, at one ratio or at several; what all ratios share is computed once.
 
     Without data the method is LAST. With unlabelled batches, as for `collect`, it is the surgeon; and by whatever
-    method states go, those left are re-fitted to do what the whole model does on these inputs.
+    method states go, those left are re-fitted in sequence to do what the whole model does on these inputs.
+
+    >>> import torch
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> work = Pruning(S5Layer(2, 10), data=[torch.randn(8, 50, 2)])
+    >>> [work.plan(ratio) for ratio in (0.5, 0.8)]
+    [Plan(surgeon at 50%, C and D re-fitted, on 8 sequences: 10 of 20 states stay),
+     Plan(surgeon at 80%, C and D re-fitted, on 8 sequences: 4 of 20 states stay)]
     """
 
-    def __init__(
-        self,
-        model: Model,
-        method: Method | None = None,
-        *,
-        data: Iterable[Any] | None = None,
-        unstable: Literal["refuse", "keep"] = "refuse",
-        adapter: Adapter | None = None,
-        seed: int = 0,
-        **limits: Any,
-    ) -> None:
-        """Take the options of `read` and `make_plan`."""
-        self.model, self.method, self.adapter, self.seed = model, method, adapter, seed
-        if (shape := getattr(data, "shape", None)) is not None:
-            raise InputError(f"data is a list of batches; got one array of shape {tuple(shape)}: give [data].")
-        self.systems = read(model, unstable=unstable, adapter=adapter)
-        self.batches = None if data is None else list(data)
-        self.limits = limits
+    model: Model
+    method: Method | None = None  # LAST without data, the surgeon with data, unless given
+    _: KW_ONLY
+    data: Iterable[Any] | None = None  # unlabelled batches or a DataLoader, as for `collect`
+    limits: Limits = field(default_factory=Limits)
+    unstable: Literal["refuse", "keep"] = "refuse"  # as in `read`
+    adapter: Adapter | None = None
+    seed: int = 0  # of the random method
+    sequences: int | None = SEQUENCES  # how many of the data to look at; None for all
+    systems: dict[str, DiagonalSystem] = field(init=False)
+    batches: list[Unlabelled] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the model, and as much of the data as is wanted."""
+        check_request(self._method, self.limits, self.seed)
+        self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
+        self.limits.check(self.systems)
+        self.batches = None if self.data is None else take(self.data, self.sequences)
 
     @property
     def states(self) -> int:
         """Number of stored states that a ratio is a share of."""
-        return sum(system.n for layer, system in self.systems.items() if layer not in self.limits.get("exclude", ()))
+        return sum(system.n for layer, system in self.systems.items() if layer not in self.limits.exclude)
 
     @cached_property
     def moments(self) -> dict[str, Moments] | None:
         """Second moments of the data; None without any."""
-        return None if self.batches is None else collect(self.model, self.batches, adapter=self.adapter)
+        return None if self.batches is None else collect(self.model, self.batches, sequences=None, adapter=self.adapter)
 
-    def choose(self, ratio: float) -> Plan:
-        """Decide which states go, each layer on its own."""
-        if self.method is None and self.moments is not None:
-            limits = Limits(**self.limits)
-            chosen = plan_from_scores(self.systems, self._surgeon_scores, ratio, pooled, "surgeon", limits)
-            return refit(chosen, self.systems, self.moments)
-        return make_plan(self.systems, ratio, self.method or LAST, seed=self.seed, **self.limits)
+    @cached_property
+    def evidence(self) -> dict[str, Evidence]:
+        """What the method may know of every layer; data are looked at when it asks."""
+        return gather_evidence(self.systems, self._measure, self.seed)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """What the method thinks of every state, at whatever ratio."""
+        return score_states(self.systems, self._method, self.evidence)
+
+    def choose_states(self, ratio: float) -> Plan:
+        """Decide which states go, and leave the others as they are."""
+        check_ratio(ratio)
+        name = method_name(self._method, with_data=self.batches is not None)
+        return plan_from_scores(self.systems, self.scores, ratio, self._method.allocation, name, self.limits)
+
+    def plan_each_layer(self, ratio: float) -> Plan:
+        """Decide what `make_plan` does: where the method re-fits, each layer on the inputs of the unpruned model."""
+        chosen = self.choose_states(ratio)
+        if not self._method.refits:
+            return chosen
+        return refit(chosen, self.systems, {layer: known.moments for layer, known in self.evidence.items()})
 
     def plan(self, ratio: float) -> Plan:
-        """Decide which states go; with data, re-fit the others one layer after the other."""
-        chosen = self.choose(ratio)
+        """Decide which states go; with data, re-fit the others one layer after the other on what pruning lets through.
+
+        Without data this is `make_plan`.
+        """
         if self.batches is None:
-            return chosen
-        return refit_in_sequence(chosen, self.model, self.batches, adapter=self.adapter)
+            return self.plan_each_layer(ratio)
+        chosen = self.choose_states(ratio)
+        return refit_in_sequence(chosen, self.model, self.batches, sequences=None, adapter=self.adapter)
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
         return shrink(self.model, plan, adapter=self.adapter)
 
-    @cached_property
-    def _surgeon_scores(self) -> Scores:
-        known = self.moments or {}
-        return {layer: elimination_scores(system, known[layer]) for layer, system in self.systems.items()}
+    @property
+    def _method(self) -> Method:
+        return self.method if self.method is not None else LAST if self.data is None else SURGEON
+
+    def _measure(self, layer: str) -> Moments:
+        return white_noise(self.systems[layer]) if self.moments is None else self.moments[layer]
 
 
 Target: TypeAlias = Callable[[Pruning[Any]], float]  # finds the ratio; see `targets`
 
 
-def prune(model: Model, ratio: float | Target, method: Method | None = None, **options: Any) -> Model:
-    """Plan and shrink at once; the options are those of `Pruning`: data, adapter, and what `make_plan` takes.
+def prune(
+    model: Model,
+    ratio: float | Target,
+    method: Method | None = None,
+    *,
+    data: Iterable[Any] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    adapter: Adapter | None = None,
+    sequences: int | None = SEQUENCES,
+) -> Model:
+    """Return a smaller copy of a model: read, plan and shrink at once.
 
     ratio: the share of all states to prune, or a target that finds it, as in `prune(model, max_memory(0.5))`.
+    method: LAST without data, the surgeon with data, unless given.
+    data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
+        on what the pruned layers before it let through.
+    limits: layers to leave alone, caps, floors, rounding.
+    adapter: of a family that is not recognised by itself.
+    sequences: how many of the data to look at; None for all.
+
+    `Pruning` also shows the plan, and takes models with unstable poles and seeds.
+
+    >>> import torch
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
+    >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
+    (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
     """
-    work = Pruning(model, method, **options)
+    work = Pruning(model, method, data=data, limits=limits, adapter=adapter, sequences=sequences)
     return work.shrink(work.plan(ratio(work) if callable(ratio) else ratio))

@@ -6,16 +6,21 @@ small or fast model take the smallest ratio that gives one. Both bisect the numb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-from .budget import GRID, largest_within, ratio_for
+from .allocation import kept_count
+from .arrays import is_number
 from .certificates import certify, energy_lost
 from .errors import InputError, need_torch
 from .pruning import Pruning, Target
 
+GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
+DIGITS = 10**6  # of a ratio that names a count: enough for a million states
+ROUNDING = 1e-9  # of losses that are differences of shares
 ROUNDS = 5  # of timing
 
 
@@ -24,7 +29,7 @@ def max_energy(share: float) -> Target:
     _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
 
     def lost(work: Pruning[Any], ratio: float) -> float:
-        return max(energy_lost(work.choose(ratio), work.systems, work.moments).values())
+        return max(energy_lost(work.plan_each_layer(ratio), work.systems, work.moments).values())
 
     return _largest(lost, share)
 
@@ -35,7 +40,7 @@ def max_gain(share: float) -> Target:
 
     def error(work: Pruning[Any], ratio: float) -> float:
         certificates = certify(work.plan(ratio), work.systems).values()
-        return max(one.exact / one.gain if one.exact else 0.0 for one in certificates)
+        return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates)
 
     return _largest(error, share)
 
@@ -58,13 +63,87 @@ def max_loss(points: float, accuracy: Callable[[Any], float]) -> Target:
 def max_memory(megabytes: float) -> Target:
     """All tensors of the model may take at most so many million bytes."""
     _check("max_memory is a number of megabytes", megabytes)
-    return _smallest(lambda work, ratio: _megabytes(work.shrink(work.choose(ratio))), megabytes, "MB")
+    return _smallest(lambda work, ratio: _megabytes(work.shrink(work.choose_states(ratio))), megabytes, "MB")
 
 
 def max_latency(milliseconds: float, *inputs: Any) -> Target:
     """The model may take at most so many milliseconds for these inputs, on this machine as it is now."""
     _check("max_latency is a number of milliseconds", milliseconds)
-    return _smallest(lambda work, ratio: _milliseconds(work.shrink(work.choose(ratio)), inputs), milliseconds, "ms")
+
+    def time(work: Pruning[Any], ratio: float) -> float:
+        return _milliseconds(work.shrink(work.choose_states(ratio)), inputs)
+
+    return _smallest(time, milliseconds, "ms")
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest ratio of the grid, and the largest to one state; 0 where nothing stays within the budget."""
+
+    on_grid: float
+    exact: float
+
+
+def largest_within(loss: Callable[[float], float], budget: float, states: int, grid: Sequence[float] = GRID) -> Largest:
+    """Find the largest ratio whose loss is at most `budget`.
+
+    loss: what pruning at a ratio costs, in any unit; a larger ratio need not cost more.
+    states: how many stored states the model has, all layers together.
+
+    >>> largest_within(lambda ratio: 4 * ratio**2, budget=1.0, states=256)
+    Largest(on_grid=0.5, exact=0.5)
+    >>> largest_within(lambda ratio: 3 * ratio**2, budget=1.0, states=100)
+    Largest(on_grid=0.5, exact=0.57)
+    """
+    steps = search(budget, states, grid)
+    try:
+        ratio = next(steps)
+        while True:
+            ratio = steps.send(loss(ratio))
+    except StopIteration as end:
+        largest: Largest = end.value
+        return largest
+
+
+def search(budget: float, states: int, grid: Sequence[float] = GRID) -> Generator[float, float, Largest]:
+    """Search step by step: yields a ratio, is sent its loss, and returns what `largest_within` does.
+
+    The grid is tried from its largest ratio down to the first within the budget. Between that and the one above it,
+    numbers of states are bisected: the result is within the budget, and one state more is not.
+    """
+    if not grid or min(grid) <= 0 or max(grid) > 1:
+        raise InputError(f"Ratios to search must lie above 0 and up to 1; got {list(grid)}.")
+    above = max(grid)
+    for on_grid in sorted(grid, reverse=True):
+        if (yield on_grid) <= budget + ROUNDING:
+            break
+        above = on_grid
+    else:
+        on_grid = 0.0
+    within, too_many = _removed(on_grid, states), _removed(above, states)
+    exact = on_grid
+    while too_many - within > 1:
+        middle = (within + too_many) // 2
+        ratio = ratio_for(middle, states)
+        if (yield ratio) <= budget + ROUNDING:
+            within, exact = middle, ratio
+        else:
+            too_many = middle
+    return Largest(on_grid, exact)
+
+
+def ratio_for(removed: int, states: int) -> float:
+    """Return a short decimal ratio that removes exactly so many of the states.
+
+    >>> ratio_for(1, 3), ratio_for(57, 100)
+    (0.333333, 0.57)
+    """
+    return removed * DIGITS // states / DIGITS
+
+
+def _removed(ratio: float, states: int) -> int:
+    """Return how many states go at a ratio: all but floor(states (1 - ratio)), on the ratio as it is written."""
+    return states - kept_count(states, ratio)
 
 
 def _largest(cost: Callable[[Pruning[Any], float], float], budget: float) -> Target:
@@ -112,6 +191,6 @@ def _milliseconds(model: Any, inputs: tuple[Any, ...]) -> float:
     return median(times[1:])
 
 
-def _check(meaning: str, value: float, most: float = float("inf")) -> None:
-    if not 0 <= value <= most:  # also false for NaN
-        raise InputError(f"{meaning}; got {value}.")
+def _check(meaning: str, value: object, most: float = float("inf")) -> None:
+    if not is_number(value) or not 0 <= value <= most:  # also false for NaN
+        raise InputError(f"{meaning}; got {value!r}.")

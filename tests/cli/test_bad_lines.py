@@ -88,7 +88,6 @@ LINES = [
     ("table results --format word", "word"),
     ("prune model.safetensors --ratio 0.5 --method best --out out", "best"),
     ("prune model.safetensors --ratio 0.5 --exclude layers.9 --out out", "layers.9"),
-    ("prune model.safetensors --ratio 0.5 --method surgeon --out out", "--calibrate"),
     ("plan model.safetensors --ratio 0.5 --floor roof --out out", "roof"),
     ("bench mega-s5", "mega-s5"),
     ("bench model.safetensors --method best", "best"),

@@ -39,12 +39,28 @@ def test_calibration_makes_the_surgeon_prune(ssmprune, checkpoint, tmp_path):
     inputs, small = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
     np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
     result = ssmprune("prune", checkpoint, "--ratio", 0.5, "--calibrate", inputs, "--out", small, "--json")
-    assert json.loads(result.stdout)["method"] == "surgeon"
+    facts = json.loads(result.stdout)
+    assert (facts["method"], facts["sequences"]) == ("surgeon", 4)
     x = torch.from_numpy(np.load(inputs)).float()
     with torch.no_grad():
         full, calibrated = sp.load(checkpoint)(x), sp.load(small)(x)
         plain = sp.prune(sp.load(checkpoint), 0.5)(x)
     assert (calibrated - full).norm() < 0.5 * (plain - full).norm()
+
+
+def test_without_data_the_surgeon_takes_inputs_for_white_noise(ssmprune, checkpoint, tmp_path):
+    plan, small = tmp_path / "plan.safetensors", tmp_path / "small.safetensors"
+    shown = ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "surgeon", "--out", plan)
+    assert "surgeon without data at 50%, C and D re-fitted" in " ".join(shown.stdout.split())
+    pruned = ssmprune("prune", checkpoint, "--ratio", 0.5, "--method", "surgeon", "--out", small, "--json")
+    assert json.loads(pruned.stdout)["method"] == "surgeon without data"
+    expected = sp.shrink(sp.load(checkpoint), sp.Plan.load(plan)).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in sp.load(small).state_dict().items())
+
+
+def test_a_plan_that_falls_short_says_so(ssmprune, checkpoint, tmp_path):
+    command = ("plan", checkpoint, "--ratio", 0.75, "--cap", 0.5, "--out", tmp_path / "plan.safetensors")
+    assert "last at 50% (asked for 75%)" in " ".join(ssmprune(*command).stdout.split())
 
 
 def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
@@ -63,7 +79,7 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     assert slowest >= fastest >= 1
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
     known = json.loads(ssmprune("list", "--json").stdout)
-    assert {"last", "lamp"} <= set(known["methods"])
+    assert {"last", "lamp", "surgeon", "energy/layer_adaptive"} <= set(known["methods"])
     assert {"s4d", "s5"} <= set(known["families"])
 
 

@@ -16,7 +16,6 @@ import torch
 import ssmprune as sp
 import tiny_data
 from ssmprune import tasks
-from ssmprune.budget import largest_within
 from ssmprune.models.cards import write_card
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -24,6 +23,7 @@ from ssmprune.sweeps import approaches, cells, engines
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
 from ssmprune.sweeps.store import FULL, Key, Results, writing
 from ssmprune.sweeps.sweep import Sweep, entries, sweep
+from ssmprune.targets import largest_within
 from ssmprune.tasks._task import fewer
 from ssmprune.training.evaluate import evaluate
 from tiny_sweep import swept
@@ -84,11 +84,11 @@ def test_approaches_are_what_the_library_does(root):
     expected = {
         "last": sp.make_plan(subject.systems, 0.5),
         "surgeon": sp.refit_in_sequence(
-            sp.surgeon_plan(subject.systems, 0.5, sp.collect(subject.model, subject.calibration)),
+            sp.make_plan(subject.systems, 0.5, sp.SURGEON, moments=sp.collect(subject.model, subject.calibration)),
             subject.model,
             subject.calibration,
         ),
-        "surgeon-without-data": sp.surgeon_plan(subject.systems, 0.5),
+        "surgeon-without-data": sp.make_plan(subject.systems, 0.5, sp.SURGEON),
         "last+refit": sp.refit_in_sequence(sp.make_plan(subject.systems, 0.5), subject.model, subject.calibration),
     }
     for name, plan in expected.items():

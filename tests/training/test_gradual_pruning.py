@@ -92,7 +92,7 @@ def test_a_folder_with_another_schedule_is_refused(tmp_path):
         ({"to": 1.5}, "between 0 and 1; got 1.5"),
         ({"to": 0.5, "start": 0.6, "until": 0.5}, "got 0.6 to 0.5"),
         ({"to": 0.5, "every": 0}, "at least 1; got 0"),
-        ({"to": 0.5, "shape": "square"}, "one of once, linear, cubic; got 'square'"),
+        ({"to": 0.5, "shape": "square"}, "no pruning schedule 'square'; there are once, linear, cubic"),
         ({"to": 0.5, "method": "guess"}, "no method 'guess'"),
     ],
 )

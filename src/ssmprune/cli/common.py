@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from ..errors import InputError
+from ..errors import one_of
 from ..methods import Method, named
 
 
@@ -45,9 +45,7 @@ Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states wit
 
 def method_named(name: str) -> Method:
     """Return a method by name; an unknown one is an error that lists them."""
-    if name not in named():
-        raise InputError(f"There is no method {name!r}; the methods are {', '.join(sorted(named()))}.")
-    return named()[name]
+    return one_of("method", name, named())
 
 
 def table(title: str, rows: list[dict[str, Any]]) -> Table:

@@ -16,6 +16,7 @@ from ..certificates import Certificate
 from ..certificates import certify as certify_plan
 from ..errors import InputError
 from ..files import check_writable
+from ..limits import Limits
 from ..models import load
 from ..plan import Plan
 from ..pruning import Pruning, Target
@@ -53,10 +54,9 @@ MaxLatency = Annotated[
     float | None, typer.Option("--max-latency", help="Milliseconds for one sequence of the --calibrate data.")
 ]
 Calibrate = Annotated[str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")]
-Method = Annotated[str | None, typer.Option("--method", "-m", help="last, or the surgeon with --calibrate.")]
-
-
-SURGEON = "surgeon"  # what --calibrate alone means; it is no criterion with an allocation, so no Method
+MethodName = Annotated[
+    str | None, typer.Option("--method", "-m", help="One of `ssmprune list`; else last, with --calibrate surgeon.")
+]
 
 
 class Planned(NamedTuple):
@@ -78,7 +78,7 @@ def planned(
     max_loss: MaxLoss = None,
     max_memory: MaxMemory = None,
     max_latency: MaxLatency = None,
-    method: Method = None,
+    method: MethodName = None,
     calibrate: Calibrate = None,
     sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
     validate: Annotated[str | None, typer.Option("--validate", help="Task of --max-loss; else the card's.")] = None,
@@ -96,20 +96,16 @@ def planned(
     """Decide as the options say."""
     prepare(None)
     check_writable(out)
-    if method == SURGEON and calibrate is None:
-        raise InputError("The surgeon works on data: give --calibrate, or take another --method of `ssmprune list`.")
     model = load(checkpoint)
     batches = None if calibrate is None else _inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(
         model,
-        method_named(method) if method not in (None, SURGEON) else None,
+        None if method is None else method_named(method),
         data=batches,
+        limits=Limits(exclude, cap, floor.value, round_to),
         unstable="keep" if unstable else "refuse",
         seed=seed,
-        exclude=exclude,
-        caps=cap,
-        floor=floor.value,
-        round_to=round_to,
+        sequences=None,  # `sequences` of them were chosen at random already
     )
     goals: dict[str, tuple[float | None, Callable[[float], float | Target]]] = {
         "--ratio": (ratio, float),
@@ -141,11 +137,15 @@ def takes_options_of(options: Callable[..., Any]) -> Callable[[Callable[..., Non
 def show_plan(made: Plan, out: Path, as_json: bool, certificates: dict[str, Certificate] | None = None) -> None:
     """Print what stays of each layer and, where known, how far its output may move."""
     rows, known = made.rows(), certificates or {}
-    facts: dict[str, Any] = {"method": made.method, "ratio": made.ratio, "layers": rows, "out": str(out)}
+    facts: dict[str, Any] = {
+        "method": made.method,
+        "ratio": made.ratio,
+        "sequences": made.sequences,
+        "layers": rows,
+        "out": str(out),
+    }
     readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    reached = rows[-1]["pruned"]
-    limited = f" ({reached:.1%} within the limits)" if reached < made.ratio - 0.01 else ""
-    tables = [table(f"{made.method} at {made.ratio:.1%}{limited} -> {out}", readable)]
+    tables = [table(f"{made.title} -> {out}", readable)]
     if known:
         facts["certificates"] = {layer: asdict(one) for layer, one in known.items()}
         tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in known.items()]))

@@ -1,29 +1,63 @@
 """Criteria: what one state of one layer is worth.
 
-A criterion is a function `(system, rng) -> log-scores (n,)` in float64; higher is kept, -inf is worth nothing.
-Every public function of a file in this folder is one. Only the random criterion draws from the generator `rng`.
-Logarithms, because the scores of one model can span more than a float holds.
+A criterion is a function `(system, evidence) -> log-scores (n,)` in float64; higher is kept, -inf is worth nothing.
+Logarithms, because the scores of one model can span more than a float holds. Every public function of a file in this
+folder is one: `hinf` (the paper's, and with unit B), `pair_hinf`, `h2` and `magnitude` judge a state by its own
+parameters, `random` by nothing; `energy` and `elimination` also look at the second moments of the layer's states.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 
 from .._registry import members
 from ..arrays import Complex, Real
+from ..regression.moments import Moments, white_noise
 from ..system import DiagonalSystem
 
-Criterion = Callable[[DiagonalSystem, np.random.Generator], Real]
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a criterion may know of a layer besides its system: moments, and a generator of random numbers."""
+
+    measure: Callable[[], Moments]  # called once, when a criterion asks for the moments
+    rng: np.random.Generator
+
+    @classmethod
+    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
+        """Return what is known of a layer without data: its inputs count as white noise.
+
+        >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
+        >>> Evidence.without_data(system).moments.gram.ravel()
+        array([1.5625, 0.    , 0.    , 0.    ])
+        """
+        return cls(partial(white_noise, system), np.random.default_rng(seed))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Second moments of the layer's states and inputs, on data or under white noise."""
+        return self.measure()
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences of data were looked at: none before a criterion asks for the moments."""
+        return self.moments.sequences if "moments" in vars(self) else 0
+
+
+Criterion: TypeAlias = Callable[[DiagonalSystem, Evidence], Real]
 
 
 def found() -> dict[str, Criterion]:
     """Return every criterion in this folder by name.
 
     >>> sorted(found())
-    ['h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
+    ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
     """
     return {
         name: member

@@ -6,14 +6,14 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import squared_norms
+from . import Evidence, squared_norms
 
 
-def h2(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+def h2(system: DiagonalSystem, evidence: Evidence) -> Real:
     """Return log |C_i|²|B̄_i|² / (1 - |λ̄_i|²), the squared H2 norm of each state alone.
 
     >>> system = DiagonalSystem.from_discrete(poles=[0.0, 0.6], B=[[1], [1]], C=[[1, 4]])
-    >>> np.exp(h2(system, np.random.default_rng()))
+    >>> np.exp(h2(system, Evidence.without_data(system)))
     array([ 1., 25.])
     """
     b, c = squared_norms(system)

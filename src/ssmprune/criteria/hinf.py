@@ -6,21 +6,21 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import squared_norms
+from . import Evidence, squared_norms
 
 
-def hinf(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+def hinf(system: DiagonalSystem, evidence: Evidence) -> Real:
     """Return log |C_i|²|B̄_i|² / (1 - |λ̄_i|)², the squared H-infinity norm of each state alone (equation 6).
 
     >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 0]])
-    >>> hinf(system, np.random.default_rng()) / np.log(2)
+    >>> hinf(system, Evidence.without_data(system)) / np.log(2)
     array([  2., -inf])
     """
     b, c = squared_norms(system)
     return _log_gain(system, b * c)
 
 
-def hinf_unit_B(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+def hinf_unit_B(system: DiagonalSystem, evidence: Evidence) -> Real:
     """Return the H-infinity score with |B̄_i| = 1, the paper's shortcut for layers whose B is not trained.
 
     The discretised B̄ of a fixed B = 1 varies a hundredfold over states, so `hinf` ranks more truly.

@@ -6,14 +6,14 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import squared_norms
+from . import Evidence, squared_norms
 
 
-def magnitude(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+def magnitude(system: DiagonalSystem, evidence: Evidence) -> Real:
     """Return log |λ̄_i|²|B̄_i|²|C_i|². Squared, so that the layer-adaptive allocation of it is LAMP.
 
     >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.25], B=[[1], [1]], C=[[1, 1]])
-    >>> magnitude(system, np.random.default_rng()) / np.log(2)
+    >>> magnitude(system, Evidence.without_data(system)) / np.log(2)
     array([-2., -4.])
     """
     b, c = squared_norms(system)

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
+from . import Evidence
 
 
-def random(system: DiagonalSystem, rng: np.random.Generator) -> Real:
+def random(system: DiagonalSystem, evidence: Evidence) -> Real:
     """Return independent uniform draws as log-scores, so that every order of the states is equally likely."""
-    return np.log1p(-rng.random(system.n))  # in (-inf, 0]; 1 - u is never 0, so no state is worth nothing
+    return np.log1p(-evidence.rng.random(system.n))  # in (-inf, 0]; 1 - u is never 0, so no state is worth nothing

@@ -20,6 +20,7 @@ from torch._higher_order_ops.scan import scan  # becomes ONNX's Scan, whose leng
 
 from ..errors import InputError, need
 from ..files import write_atomically
+from ..layout import ChannelLayout
 from ..models.classifier import Classifier
 from ..models.s4d import S4DLayer
 from ..models.s5 import S5Layer
@@ -132,12 +133,11 @@ class RealS4D(RealS5):
         nn.Module.__init__(self)
         log_poles, B = copy.deepcopy(layer).double().discretized()
         C = torch.view_as_complex(layer.C.double()) * layer.gain  # (directions, n)
-        counts = torch.bincount(layer.channel, minlength=len(layer.D))
-        place = torch.arange(len(layer.channel)) - (counts.cumsum(0) - counts)[layer.channel]
+        layout = ChannelLayout.of_channels(layer.channel.numpy(), len(layer.D))
 
         def grid(values: Tensor) -> Tensor:  # (..., n) -> (..., H, most)
-            filled = values.new_zeros(*values.shape[:-1], len(layer.D), max(1, int(counts.max())))
-            filled[..., layer.channel, place] = values
+            filled = values.new_zeros(*values.shape[:-1], layout.channels, max(1, layout.slots))
+            filled[..., layer.channel, torch.from_numpy(layout.slot)] = values
             return _parts(filled)
 
         self._keep(layer, poles=grid(log_poles.exp()), B=grid(B), C=torch.stack([grid(c) for c in C]))

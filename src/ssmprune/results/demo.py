@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from .. import apply
 from ..bench.timing import interleaved
 from ..bench.work import parameters
-from ..calibration import collect
-from ..methods import GLOBAL_HINF, LAST, RANDOM, UNIFORM_HINF
+from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models.classifier import Classifier
-from ..plan import make_plan
-from ..sequence import refit_in_sequence
-from ..surgeon import surgeon_plan
+from ..pruning import Pruning
 from ..tasks._sample import load_sample
 from ..training.evaluate import evaluate
 from .figures import trade_off
@@ -28,10 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
-METHODS = {"LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
-SURGEON = "Surgeon"
+METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
 RATIOS = [k / 10 for k in range(1, 11)]
-EVALUATIONS = 1 + len(RATIOS) * (1 + len(METHODS))  # how often `tick` is called
+EVALUATIONS = 1 + len(RATIOS) * len(METHODS)  # how often `tick` is called
 ROUNDS = 3  # of timing
 
 
@@ -50,21 +45,21 @@ def demo(tick: Callable[[], object] = lambda: None) -> list[Row]:
     """Prune by every method at 10 to 100 % and count right answers; `tick` is called after each evaluation."""
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
-    systems, moments = apply.read(model), collect(model, unlabelled)
+    works = {
+        name: Pruning(model, method, data=unlabelled if method.refits else None) for name, method in METHODS.items()
+    }
 
     def accuracy(candidate: Classifier) -> float:
-        seen = evaluate(candidate, images).accuracy
+        share = evaluate(candidate, images).accuracy
         tick()
-        return seen
+        return share
 
     small = {0.0: model}
-    accuracies = {0.0: dict.fromkeys([SURGEON, *METHODS], accuracy(model))}
+    accuracies = {0.0: dict.fromkeys(METHODS, accuracy(model))}
     for ratio in RATIOS:
-        plan = refit_in_sequence(surgeon_plan(systems, ratio, moments), model, unlabelled)
-        small[ratio] = apply.shrink(model, plan)
-        accuracies[ratio] = {SURGEON: accuracy(small[ratio])}
-        for name, method in METHODS.items():
-            accuracies[ratio][name] = accuracy(apply.shrink(model, make_plan(systems, ratio, method)))
+        pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
+        accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
+        small[ratio] = pruned["Surgeon"]
     speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x))
     return [
         Row(ratio, 2 * sum(candidate.config.states), parameters(candidate), speed[ratio], accuracies[ratio])
@@ -76,12 +71,12 @@ def picture(rows: list[Row]) -> Figure:
     """Draw the accuracies of a demo."""
     curves = {name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
     title = "A trained sMNIST S5, pruned without retraining"
-    return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy[SURGEON], title)
+    return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
 
 
 @torch.no_grad()
 def _speed(models: dict[float, Classifier], x: torch.Tensor) -> dict[float, float]:
-    """How many times faster than the first each model evaluates x, timed in turns."""
+    """Return how many times faster than the first each model evaluates x, timed in turns."""
     calls = {str(ratio): lambda model=model: model(x) for ratio, model in models.items()}
     seconds = interleaved(calls, ROUNDS)
     return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

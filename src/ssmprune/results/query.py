@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..budget import Largest, largest_within
 from ..sweeps.search import LAST, points_lost
 from ..sweeps.store import FULL, Cell, Results
+from ..targets import Largest, largest_within
 
 BUDGET = 1.0  # points of accuracy, the paper's
 

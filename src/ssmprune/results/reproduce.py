@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..budget import GRID
 from ..errors import InputError
 from ..files import write_atomically
 from ..models.cards import card_path
@@ -14,6 +13,7 @@ from ..sweeps import approaches
 from ..sweeps.engines import Engine
 from ..sweeps.store import Results
 from ..sweeps.sweep import ALL, Entry, Sweep, entries, sweep
+from ..targets import GRID
 from . import figures, page, table_formats, tables
 from .query import BUDGET, View
 

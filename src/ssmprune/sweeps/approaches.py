@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from .. import apply
-from ..allocation import Scores, pooled
-from ..calibration import Moments, white_noise
-from ..errors import InputError
-from ..methods import LAST, Method, named
+from ..errors import one_of
+from ..methods import LAST, RANDOM, SURGEON, Method, named
 from ..models.classifier import Classifier
-from ..plan import Plan, make_plan, plan_from_scores
+from ..plan import Plan
 from ..pruning import Pruning
-from ..sequence import refit_in_sequence
-from ..surgeon import elimination_scores, refit
 from ..system import DiagonalSystem
 from ..tasks._task import Split
 from .baselines.balanced import balanced_model
@@ -32,26 +28,20 @@ class Subject:
     model: Classifier
     splits: Mapping[tuple[str, int], Split]  # (split, keep each n-th sample) -> examples to evaluate
     calibration: Sequence[Any] = field(default_factory=list)  # batches of unlabelled training inputs
+    _prunings: dict[tuple[str, bool, int], Pruning[Classifier]] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def systems(self) -> dict[str, DiagonalSystem]:
         """Every layer; states with unstable poles stay."""
-        return apply.read(self.model, unstable="keep")
+        return self.pruning(LAST, with_data=False, seed=0).systems
 
-    @cached_property
-    def surgeon(self) -> Pruning[Classifier]:
-        """The surgeon at work on the calibration inputs."""
-        return Pruning(self.model, data=self.calibration, unstable="keep")
-
-    @cached_property
-    def white_moments(self) -> dict[str, Moments]:
-        """Of white noise."""
-        return {layer: white_noise(system) for layer, system in self.systems.items()}
-
-    @cached_property
-    def white_surgeon_scores(self) -> Scores:
-        """What each state costs in the surgeon's order under white noise."""
-        return {layer: elimination_scores(system, self.white_moments[layer]) for layer, system in self.systems.items()}
+    def pruning(self, method: Method, with_data: bool, seed: int) -> Pruning[Classifier]:
+        """Return this model being pruned by a method, on the calibration inputs or without; made once."""
+        key = method.name, with_data, seed
+        if key not in self._prunings:
+            data = self.calibration if with_data else None
+            self._prunings[key] = Pruning(self.model, method, data=data, unstable="keep", seed=seed, sequences=None)
+        return self._prunings[key]
 
 
 @dataclass(frozen=True)
@@ -74,18 +64,19 @@ class Approach:
 
 
 def found() -> dict[str, Approach]:
-    """Every approach by name: the methods, then what is more or less than a method.
+    """Every approach by name: the methods, those that re-fit on data, then what is more or less than a method.
 
     >>> [name for name in found() if name not in named()]
-    ['unstructured-random', 'balanced', 'last+refit', 'surgeon-without-data', 'surgeon']
+    ['surgeon-without-data', 'unstructured-random', 'balanced']
     """
-    methods = [Approach(name, partial(_scored, method), random=name == "random") for name, method in named().items()]
+    methods = [
+        Approach(name, partial(_plan, method, method.refits), random=method is RANDOM, calibrated=method.refits)
+        for name, method in named().items()
+    ]
     others = [
+        Approach("surgeon-without-data", partial(_plan, SURGEON, False)),
         Approach("unstructured-random", rebuild=unstructured_random, random=True),
         Approach("balanced", rebuild=_balanced),
-        Approach("last+refit", _last_and_refit, calibrated=True),
-        Approach("surgeon-without-data", _surgeon_without_data),
-        Approach("surgeon", _surgeon, calibrated=True),
     ]
     return {approach.name: approach for approach in methods + others}
 
@@ -97,27 +88,11 @@ def default() -> list[str]:
 
 def get(name: str) -> Approach:
     """Return an approach by name, or an error that lists them."""
-    known = found()
-    if name not in known:
-        raise InputError(f"There is no approach {name!r} to sweep; there are {', '.join(known)}.")
-    return known[name]
+    return one_of("approach", name, found())
 
 
-def _scored(method: Method, subject: Subject, ratio: float, seed: int) -> Plan:
-    return make_plan(subject.systems, ratio, method, seed=seed)
-
-
-def _last_and_refit(subject: Subject, ratio: float, seed: int) -> Plan:
-    return refit_in_sequence(_scored(LAST, subject, ratio, seed), subject.model, subject.calibration)
-
-
-def _surgeon_without_data(subject: Subject, ratio: float, seed: int) -> Plan:
-    plan = plan_from_scores(subject.systems, subject.white_surgeon_scores, ratio, pooled, "surgeon without data")
-    return refit(plan, subject.systems, subject.white_moments)
-
-
-def _surgeon(subject: Subject, ratio: float, seed: int) -> Plan:
-    return subject.surgeon.plan(ratio)
+def _plan(method: Method, with_data: bool, subject: Subject, ratio: float, seed: int) -> Plan:
+    return subject.pruning(method, with_data, seed).plan(ratio)
 
 
 def _balanced(model: Classifier, ratio: float, seed: int) -> Classifier:

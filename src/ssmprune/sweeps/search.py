@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from ..budget import Largest, search
+from ..targets import Largest, search
 from .ledger import Book
 from .store import Cell, Key
 

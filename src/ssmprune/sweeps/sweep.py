@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from ..budget import GRID
 from ..errors import InputError
 from ..models import load
 from ..models.cards import read_card
+from ..targets import GRID
 from . import approaches
 from .approaches import Subject
 from .cells import prepared, task_of

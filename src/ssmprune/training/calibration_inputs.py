@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .. import tasks
+from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..tasks._task import Split, fewer
 from .evaluate import tensors
@@ -21,8 +21,8 @@ BATCH = 50
 
 def unlabelled(
     source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
-) -> list[Tensor | tuple[Tensor, Tensor]]:
-    """Return batches, x or (x, lengths), of a task's training inputs, or of a .npy file without padding.
+) -> list[Unlabelled]:
+    """Return batches, x or Padded(x, lengths), of a task's training inputs, or of a .npy file without padding.
 
     parameters: those of the task that differ from its own.
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
@@ -32,12 +32,12 @@ def unlabelled(
     return list(torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH))
 
 
-def part_of(split: Split, sequences: int) -> list[Tensor | tuple[Tensor, Tensor]]:
+def part_of(split: Split, sequences: int) -> list[Unlabelled]:
     """Return batches of a fixed random part of a split: many splits come sorted by their labels."""
     part = fewer(split, sequences)
     chosen = (part.batch(np.arange(start, min(start + BATCH, len(part)))) for start in range(0, len(part), BATCH))
     parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
-    return [x if lengths is None else (x, lengths) for x, _, lengths in parts]
+    return [x if lengths is None else Padded(x, lengths) for x, _, lengths in parts]
 
 
 def _from_file(source: str) -> NDArray[Any]:

@@ -13,15 +13,13 @@ from torch import Tensor
 from ..adapters import layers_of
 from ..allocation import kept_count
 from ..apply import read, shrink
-from ..budget import ratio_for
-from ..calibration import collect
-from ..errors import InputError
-from ..methods import named
+from ..calibration.collect import collect
+from ..errors import InputError, one_of
+from ..methods import SURGEON, named
 from ..models.classifier import Classifier
 from ..plan import Plan, make_plan
-from ..surgeon import surgeon_plan
+from ..targets import ratio_for
 
-SURGEON = "surgeon"
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
     "once": lambda _: 1.0,
     "linear": lambda time: time,
@@ -31,7 +29,7 @@ SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Prune the share `to` of the states, from a share of the training to another, `every` so many steps.
+    """Prune the share `to` of the states between two shares of the training, one cut in `every` steps.
 
     >>> half = Schedule(to=0.5, start=0.2, until=0.6, every=10, shape="linear")
     >>> [half.ratio(step, steps=100) for step in (0, 20, 29, 30, 40, 59, 60, 99)]
@@ -43,7 +41,7 @@ class Schedule:
     start: float = 0.1
     until: float = 0.5
     every: int = 50
-    method: str = SURGEON  # on a batch of the training data; or any other
+    method: str = SURGEON.name  # by name, since a schedule is saved with its training
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -55,15 +53,11 @@ class Schedule:
             )
         if self.every < 1:
             raise InputError(f"Pruning happens every so many steps, at least 1; got {self.every}.")
-        if self.shape not in SHAPES:
-            raise InputError(f"A pruning schedule is one of {', '.join(SHAPES)}; got {self.shape!r}.")
-        if self.method not in {SURGEON, *named()}:
-            raise InputError(
-                f"There is no method {self.method!r}; the methods are {SURGEON}, {', '.join(sorted(named()))}."
-            )
+        one_of("pruning schedule", self.shape, SHAPES)
+        one_of("method", self.method, named())
 
     def ratio(self, step: int, steps: int) -> float:
-        """The share of the states that is gone when `step` of `steps` begins."""
+        """Return the share of the states that is gone when `step` of `steps` begins."""
         start, until = round(self.start * steps), round(self.until * steps)
         if step < start:
             return 0.0
@@ -75,15 +69,14 @@ class Schedule:
     def plan(self, model: Classifier, whole: int, ratio: float, batches: Callable[[], Iterable[Any]]) -> Plan | None:
         """Decide what to prune so that of the `whole` states at first the share `ratio` is gone; None if it is.
 
-        batches: called for inputs when the surgeon needs some.
+        batches: called for inputs by a method that re-fits; it uses all of them.
         """
-        there, left = sum(model.config.states), max(kept_count(whole, ratio), model.config.depth)
-        if there <= left:
+        states, left = sum(model.config.states), max(kept_count(whole, ratio), model.config.depth)
+        if states <= left:
             return None
-        systems, now = read(model), ratio_for(there - left, there)
-        if self.method == SURGEON:
-            return surgeon_plan(systems, now, collect(model, batches()))
-        return make_plan(systems, now, named()[self.method])
+        method = named()[self.method]
+        moments = collect(model, batches(), sequences=None) if method.refits else None
+        return make_plan(read(model), ratio_for(states - left, states), method, moments=moments)
 
 
 def shrink_training(

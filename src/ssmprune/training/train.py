@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..models import checkpoint
 from ..models.classifier import Classifier
@@ -222,10 +223,10 @@ class _Training:
             x, _, lengths = self._share(batch)
             yield x, lengths
 
-    def _inputs(self) -> list[tuple[Tensor, ...]]:
+    def _inputs(self) -> list[Unlabelled]:
         """The inputs of the next batch, the same in every process."""
         x, _, lengths = tensors(self.train.batch(self._next()), self.group.device)
-        return [(x,) if lengths is None else (x, lengths)]
+        return [x if lengths is None else Padded(x, lengths)]
 
     def _next(self) -> NDArray[np.int64]:
         """Which examples are next; the order depends on seed and epoch alone."""

@@ -22,10 +22,12 @@ import numpy as np
 from ...adapters import Adapter, layers_of
 from ...allocation import Allocation, layer_adaptive
 from ...arrays import Complex, Mask, Real
-from ...calibration import white_noise
 from ...errors import InputError
-from ...features import Layout, weights
+from ...layout import ChannelLayout
 from ...limits import Limits
+from ...plan import check_ratio
+from ...regression.moments import white_noise
+from ...regression.weights import weights
 from ...system import DiagonalSystem
 
 Model = TypeVar("Model")
@@ -58,7 +60,7 @@ def balanced_truncation(
     >>> balanced_truncation({"ssm": near}, ratio=0.5)["ssm"].poles.round(3)
     array([0.5+0.j])
     """
-    Limits().check(systems, ratio)
+    check_ratio(ratio)
     balanced = {layer: Balanced.of(layer, system) for layer, system in systems.items()}
     scores = {layer: one.scores for layer, one in balanced.items()}
     stay = {layer: Limits().stay(layer, systems[layer], score) for layer, score in scores.items()}
@@ -102,12 +104,12 @@ class Balanced:
         """Log-scores (n,): the j-th state of a problem stands for the j-th two of its singular values."""
         with np.errstate(divide="ignore"):
             score: Real = np.log(np.sum(self.sigma.reshape(len(self.sigma), -1, 2) ** 2, axis=2))
-        return Layout.of(self.system).gather(score)
+        return ChannelLayout.of(self.system).gather(score)
 
     def cut(self, keep: Mask) -> DiagonalSystem:
         """Return a system with as many states in each problem as `keep` (n,) marks there, or a few less."""
-        layout, system = Layout.of(self.system), self.system
-        sizes = np.bincount(layout.problem[keep], minlength=layout.problems)
+        layout, system = ChannelLayout.of(self.system), self.system
+        sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
         parts = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
         return DiagonalSystem.from_discrete(
             np.concatenate([part.poles for part in parts]),
@@ -148,9 +150,9 @@ class Balanced:
     @cached_property
     def _spread(self) -> tuple[Complex, Complex, Real]:
         """Poles (problems, slots), B (problems, slots, inputs) and Wᵀ (problems, directions, 2 slots, outputs)."""
-        layout, system = Layout.of(self.system), self.system
-        W = weights(system).reshape(layout.problems, layout.slots, system.directions, 2, -1).transpose(0, 2, 1, 3, 4)
-        W = W.reshape(layout.problems, system.directions, 2 * layout.slots, -1)
+        layout, system = ChannelLayout.of(self.system), self.system
+        W = weights(system).reshape(layout.channels, layout.slots, system.directions, 2, -1).transpose(0, 2, 1, 3, 4)
+        W = W.reshape(layout.channels, system.directions, 2 * layout.slots, -1)
         return layout.spread(system.poles), layout.spread(system.B), W
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Index, Mask, Real
+from ..arrays import Index, Mask, Real
 
 REFRESH = 4  # G⁻¹ is computed afresh whenever one in so many groups has gone
 
@@ -20,10 +20,10 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
     costs, level = np.full(removable.shape, np.inf), np.full(len(gram), -np.inf)
     left = removable.copy()
     while left.any():
-        there = left | fixed
-        count = int(there.sum(axis=1).max())
-        group = np.argsort(~there, axis=1, kind="stable")[:, :count]  # those there come first
-        fit = _Fit(gram, target, group, np.take_along_axis(there, group, axis=1))
+        present = left | fixed
+        count = int(present.sum(axis=1).max())
+        group = np.argsort(~present, axis=1, kind="stable")[:, :count]  # those present come first
+        fit = _Fit(gram, target, group, np.take_along_axis(present, group, axis=1))
         for _ in range(max(1, count // REFRESH)):
             place, cost = fit.cheapest(np.take_along_axis(left, group, axis=1))
             problem = np.flatnonzero(cost < np.inf)  # those that have something left to remove
@@ -35,22 +35,22 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
 
 
 def _raised(cost: Real, level: Real) -> Real:
-    """log cost, but above `level` wherever that is finite."""
+    """Return log cost, but above `level` wherever that is finite."""
     with np.errstate(divide="ignore"):
         log = np.log(np.maximum(cost, 0))
     return np.where(level > -np.inf, np.maximum(log, np.nextafter(level, np.inf)), log)
 
 
 class _Fit:
-    """G⁻¹ and W = G⁻¹ E[z y] of the groups that are there, kept exact while groups are removed."""
+    """G⁻¹ and W = G⁻¹ E[z y] of the groups that are present, kept exact while groups are removed."""
 
-    def __init__(self, gram: Real, target: Real, group: Index, there: Mask) -> None:
-        """Take the listed groups (problems, count) of each problem; those not `there` fill it up and do nothing."""
+    def __init__(self, gram: Real, target: Real, group: Index, present: Mask) -> None:
+        """Take the listed groups (problems, count) of each problem; those not `present` fill it up and do nothing."""
         problems, count = group.shape
         parts, outputs = target.shape[2:]
         self.shape = problems, count, parts
         features = (group[:, :, None] * parts + np.arange(parts)).reshape(problems, -1)
-        row, silent = np.arange(problems)[:, None], np.repeat(~there, parts, axis=1)
+        row, silent = np.arange(problems)[:, None], np.repeat(~present, parts, axis=1)
         G = gram.reshape(problems, -1, gram.shape[1] * parts)[row[:, None], features[:, :, None], features[:, None]]
         G[silent] = 0
         G.swapaxes(1, 2)[silent] = 0

@@ -1,0 +1,47 @@
+"""Collecting the second moments of every layer of a model, in one pass over unlabelled inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from ..adapters import Adapter, layers_of
+from ..errors import need_torch
+from ..regression.moments import Moments
+from .batches import SEQUENCES, take
+
+
+def collect(
+    model: Any,
+    batches: Iterable[Any],
+    *,
+    sequences: int | None = SEQUENCES,
+    every: int | None = None,
+    adapter: Adapter | None = None,
+) -> dict[str, Moments]:
+    """Run a torch model on unlabelled inputs and return the moments of every SSM layer, in one pass.
+
+    batches: a list or a DataLoader of what the model takes, x (batch, length, ...); of tuples and lists the first
+        member is x and the rest, such as labels, is ignored. `Padded(x, lengths)` says where padding begins.
+    sequences: how many to look at; None for all.
+    every: count one in so many steps; chosen by `strided.stride` unless given.
+
+    >>> import torch
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> x, labels = torch.randn(300, 20, 2), torch.zeros(300)
+    >>> moments = collect(torch.nn.Sequential(torch.nn.Linear(2, 3), S5Layer(3, 4)), [(x, labels)])
+    >>> {layer: (found.gram.shape, found.sequences) for layer, found in moments.items()}
+    {'1': ((1, 4, 2, 4, 2), 200)}
+    """
+    need_torch()
+    from .recording import MomentSums, in_slices, record, refuse_what_cannot_run
+
+    refuse_what_cannot_run(model)
+    model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
+    layers = layers_of(model, adapter)
+    sums = {path: MomentSums(layer.read(), every) for path, layer in layers.items()}
+    recorders = {path: layer_sums.add for path, layer_sums in sums.items()}
+    for part in in_slices(take(batches, sequences)):
+        record(model, part, layers, recorders)
+    return {path: layer_sums.moments() for path, layer_sums in sums.items()}

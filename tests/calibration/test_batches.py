@@ -1,0 +1,99 @@
+"""Calibration data as people have it: labels are ignored, lengths are named, a few sequences are enough."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import ssmprune as sp
+from calibrated import model
+from ssmprune.calibration.batches import take
+
+X = torch.randn(12, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(12) % 3 + 1  # whole numbers that could be taken for lengths
+
+
+def assert_same(plan, expected):
+    assert plan.title == expected.title
+    for layer, keep in expected.keep.items():
+        np.testing.assert_array_equal(plan.keep[layer], keep)
+        np.testing.assert_array_equal(plan.scores[layer], expected.scores[layer])
+        np.testing.assert_array_equal(plan.C[layer], expected.C[layer])
+        np.testing.assert_array_equal(plan.D_change[layer], expected.D_change[layer])
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        [(X, LABELS)],
+        [[X, LABELS]],
+        [(X, LABELS, "names", {"more": 1})],
+        [(X,)],
+        [X.numpy()],
+        DataLoader(TensorDataset(X, LABELS), batch_size=12),
+        iter([(X, LABELS)]),
+    ],
+    ids=["tuple", "list", "more members", "inputs alone", "numpy", "DataLoader", "iterator"],
+)
+def test_labels_are_ignored(family, data):
+    if hasattr(data, "__next__"):
+        data = iter([(X, LABELS)])  # afresh for every family
+    net = model(family)
+    expected = sp.Pruning(net, data=[X]).plan(0.5)
+    assert_same(sp.Pruning(net, data=data).plan(0.5), expected)
+
+
+def test_lengths_are_taken_by_name_alone():
+    net, lengths = model("s5"), torch.full((12,), 25)
+    named, ignored = (sp.collect(net, [batch]) for batch in (sp.Padded(X, lengths), (X, lengths)))
+    cut = sp.collect(net, [X])
+    for layer, moments in cut.items():
+        np.testing.assert_array_equal(ignored[layer].gram, moments.gram)
+        assert not np.allclose(named[layer].gram, moments.gram)
+
+
+def test_a_loader_may_collate_padded_sequences():
+    sequences = [sp.Padded(x, length) for x, length in zip(X, range(29, 41), strict=True)]
+    loader = DataLoader(sequences, batch_size=12)
+    found, expected = (sp.collect(model("s5"), data) for data in (loader, [sp.Padded(X, torch.arange(29, 41))]))
+    for layer, moments in expected.items():
+        np.testing.assert_array_equal(found[layer].gram, moments.gram)
+
+
+def endless(drawn):
+    while True:
+        drawn.append(1)
+        yield X, LABELS
+
+
+def test_no_more_is_drawn_than_needed():
+    drawn = []
+    assert [len(batch) for batch in take(endless(drawn), 30)] == [12, 12, 6]
+    assert len(drawn) == 3
+    drawn.clear()
+    assert len(take(endless(drawn), 24)) == len(drawn) == 2
+    padded = take([sp.Padded(X, LABELS)] * 2, 15)
+    assert [batch.lengths.tolist() for batch in padded] == [LABELS.tolist(), LABELS[:3].tolist()]
+
+
+def test_two_hundred_sequences_unless_told_otherwise():
+    net, drawn = model("s5"), []
+    assert {moments.sequences for moments in sp.collect(net, endless(drawn)).values()} == {200}
+    assert len(drawn) == 17
+    many = [X] * 20
+    plans = {count: sp.Pruning(net, data=many, sequences=count).plan(0.5) for count in (8, None)}
+    assert plans[8].title.endswith("at 55% (asked for 50%), C and D re-fitted, on 8 sequences")
+    assert {count: plan.sequences for count, plan in plans.items()} == {8: 8, None: 240}
+    assert sp.refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, many).sequences == 200
+    small = sp.prune(net, 0.5, data=many, sequences=8)
+    assert all(
+        torch.equal(value, small.state_dict()[name]) for name, value in sp.shrink(net, plans[8]).state_dict().items()
+    )
+
+
+def test_the_moments_say_how_many_sequences_they_are_of():
+    net = model("s5")
+    plan = sp.make_plan(sp.read(net), 0.5, sp.SURGEON, moments=sp.collect(net, [X]))
+    assert plan.sequences == 12
+    assert sp.make_plan(sp.read(net), 0.5, sp.SURGEON).sequences == 0
