@@ -13,6 +13,10 @@ from ..errors import InputError
 from ..system import DiagonalSystem
 from ._arrays import Places
 
+WITHOUT_REFIT = (
+    "Take a plan without refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."
+)
+
 
 class Adapter(ABC):
     """One family of layers: where they are in a model, what they compute, how to silence states and remove them.
@@ -51,8 +55,7 @@ class Adapter(ABC):
         all of it must refuse: see `as_real` and `refuse_D`.
         """
         raise InputError(
-            f"The adapter of {self.name} cannot write a re-fitted C and D: it has no `refit`. Take a plan without "
-            "refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."
+            f"The adapter of {self.name} cannot write a re-fitted C and D: it has no `refit`. {WITHOUT_REFIT}"
         )
 
     def write(self, layer: Any, system: DiagonalSystem) -> None:
@@ -100,10 +103,12 @@ class Adapter(ABC):
         A layer with real poles is always re-fitted with a real C.
         """
         if np.abs(C.imag).max(initial=0) > 1e-6 * np.abs(C).max(initial=0):
-            raise InputError(f"The re-fitted C is complex, and a layer of the family {self.name} holds a real one.")
+            raise InputError(
+                f"The re-fitted C is complex, and a layer of the family {self.name} holds a real one. {WITHOUT_REFIT}"
+            )
         return C.real
 
     def refuse_D(self, D_change: Real) -> None:
         """Refuse a change of D, for a layer that has none."""
         if np.any(D_change):
-            raise InputError(f"The refit changes D, and a layer of the family {self.name} has none.")
+            raise InputError(f"The refit changes D, and a layer of the family {self.name} has none. {WITHOUT_REFIT}")
