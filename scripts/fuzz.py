@@ -36,7 +36,7 @@ from safetensors.torch import save as to_bytes
 import ssmprune as sp
 from ssmprune.adapters._files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
-from ssmprune.cli.importing import imported
+from ssmprune.cli.importing import import_model
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
 from ssmprune.models import cards
@@ -119,7 +119,7 @@ READERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
     "plan": (["plan.safetensors"], plan),
     "checkpoint": (["s5.safetensors", "s4d.safetensors"], checkpoint),
     "training": (["state.safetensors"], training),
-    "msgpack": (["flax.msgpack"], lambda path: imported(load_tree(path), "flax_s5", ANSWERS)),
+    "msgpack": (["flax.msgpack"], lambda path: import_model(load_tree(path), "flax_s5", ANSWERS)),
     "torch": (["weights.pt"], load_tree),
     "safetensors": (["weights.safetensors"], load_tree),
     "idx": (["images.idx", "images.idx.gz"], lambda path: read_idx(path, 3)),

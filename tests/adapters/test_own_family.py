@@ -246,6 +246,29 @@ def test_the_calling_module_may_have_arguments_and_results_of_its_own():
     check_adapter(UprightAdapter(), net, call)
 
 
+class Turned(nn.Module):
+    def __init__(self, upright):
+        super().__init__()
+        self.upright = upright
+
+    def forward(self, x):  # (batch, length, 1)
+        return self.upright("word", x.mT)[0].mT
+
+
+def test_a_channel_first_layer_is_calibrated_like_its_twin():
+    torch.manual_seed(0)
+    upright, x = Upright(8), torch.randn(6, 40, 1)
+    turned, plain = Turned(upright), nn.Sequential(upright.leaky)
+    (ours,) = sp.collect(turned, [x], adapter=UprightAdapter()).values()
+    (twins,) = sp.collect(plain, [x], adapter=RefittedLeaky()).values()
+    np.testing.assert_array_equal(ours.gram, twins.gram)
+    small = sp.prune(turned, 0.5, data=[x], adapter=UprightAdapter())
+    twin = sp.prune(plain, 0.5, data=[x], adapter=RefittedLeaky())
+    with torch.no_grad():
+        assert torch.equal(small(x), twin(x))
+        assert (small(x) - turned(x)).square().mean() < 0.1 * turned(x).square().mean()
+
+
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_contract_finds_what_is_wrong(wrong, model):
     with pytest.raises(AssertionError):
