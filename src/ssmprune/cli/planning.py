@@ -59,8 +59,8 @@ MethodName = Annotated[
 ]
 
 
-class Planned(NamedTuple):
-    """A decision, the model it is for, and what to print."""
+class Decision(NamedTuple):
+    """A plan, the model it is for, and what to print."""
 
     plan: Plan
     model: Classifier
@@ -69,7 +69,7 @@ class Planned(NamedTuple):
     as_json: bool
 
 
-def planned(
+def decide(
     checkpoint: Checkpoint,
     out: Out,
     ratio: Share = None,
@@ -92,8 +92,8 @@ def planned(
     seed: Seed = 0,
     unstable: Unstable = False,
     as_json: Json = False,
-) -> Planned:
-    """Decide as the options say."""
+) -> Decision:
+    """Make the plan that the options ask for: calibrate, search for the ratio, certify."""
     prepare(None)
     check_writable(out)
     model = load(checkpoint)
@@ -116,7 +116,7 @@ def planned(
             lambda points: targets.max_loss(points, _accuracy(checkpoint, validate, calibrate, examples, data)),
         ),
         "--max-memory": (max_memory, targets.max_memory),
-        "--max-latency": (max_latency, lambda time: targets.max_latency(time, _one(batches))),
+        "--max-latency": (max_latency, lambda time: targets.max_latency(time, _first_sequence(batches))),
     }
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if len(asked) != 1:
@@ -124,9 +124,9 @@ def planned(
         raise InputError(f"Say how far to prune by one of {', '.join(goals)}; got {given}.")
     ((value, goal),) = asked.values()
     target = goal(value)
-    made = work.plan(target(work) if callable(target) else target)
-    known = certify_plan(made, work.systems, work.moments) if certify else {}
-    return Planned(made, model, known, out, as_json)
+    plan = work.plan(target(work) if callable(target) else target)
+    certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
+    return Decision(plan, model, certificates, out, as_json)
 
 
 def takes_options_of(options: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -134,35 +134,36 @@ def takes_options_of(options: Callable[..., Any]) -> Callable[[Callable[..., Non
     return functools.partial(functools.update_wrapper, wrapped=options, assigned=("__annotations__",), updated=())
 
 
-def show_plan(made: Plan, out: Path, as_json: bool, certificates: dict[str, Certificate] | None = None) -> None:
-    """Print what stays of each layer and, where known, how far its output may move."""
-    rows, known = made.rows(), certificates or {}
+def show_plan(plan: Plan, out: Path, as_json: bool, certificates: dict[str, Certificate] | None = None) -> None:
+    """Print what stays of each layer and, with certificates, how far its output may move."""
+    rows = plan.rows()
     facts: dict[str, Any] = {
-        "method": made.method,
-        "ratio": made.ratio,
-        "sequences": made.sequences,
+        "method": plan.method,
+        "ratio": plan.ratio,
+        "sequences": plan.sequences,
         "layers": rows,
         "out": str(out),
     }
     readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    tables = [table(f"{made.title} -> {out}", readable)]
-    if known:
-        facts["certificates"] = {layer: asdict(one) for layer, one in known.items()}
-        tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in known.items()]))
+    tables = [table(f"{plan.title} -> {out}", readable)]
+    if certificates:
+        facts["certificates"] = {layer: asdict(certificate) for layer, certificate in certificates.items()}
+        tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in certificates.items()]))
         tables[-1].caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
     show(facts, as_json, Group(*tables))
 
 
-def _row(layer: str, one: Certificate) -> dict[str, str]:
+def _row(layer: str, certificate: Certificate) -> dict[str, str]:
     figures = {
-        "layer's gain": one.gain,
-        "exact": one.exact,
-        "bound": one.bound,
-        "paper, layer": one.paper,
-        "paper, model": one.paper_model,
+        "layer's gain": certificate.gain,
+        "exact": certificate.exact,
+        "bound": certificate.bound,
+        "paper, layer": certificate.paper,
+        "paper, model": certificate.paper_model,
     }
     written = {name: "" if value is None else f"{value:.3g}" for name, value in figures.items()}
-    return {"layer": layer, **written, "on data": "" if one.measured is None else f"{one.measured:.2%}"}
+    measured = "" if certificate.measured is None else f"{certificate.measured:.2%}"
+    return {"layer": layer, **written, "on data": measured}
 
 
 def _inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
@@ -172,7 +173,7 @@ def _inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) ->
     return list(unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
 
 
-def _one(batches: list[Any] | None) -> Any:
+def _first_sequence(batches: list[Any] | None) -> Any:
     """Return one sequence, or for a model of pairs two."""
     if batches is None:
         raise InputError("--max-latency times the model on the first sequence of --calibrate; give that, too.")

@@ -14,7 +14,7 @@ from ..models import cards, load, save
 from ..plan import Plan, make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table
-from .planning import planned, show_plan, takes_options_of
+from .planning import decide, show_plan, takes_options_of
 
 
 @app.command()
@@ -37,44 +37,44 @@ def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = 
 
 
 @app.command()
-@takes_options_of(planned)
+@takes_options_of(decide)
 def plan(**options: Any) -> None:
     """Decide which states to prune and write the decision to a file."""
-    made = planned(**options)
-    made.plan.save(made.out)
-    show_plan(made.plan, made.out, made.as_json, made.certificates)
+    decision = decide(**options)
+    decision.plan.save(decision.out)
+    show_plan(decision.plan, decision.out, decision.as_json, decision.certificates)
 
 
 @app.command()
 def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Silence the states a plan prunes; the model keeps its size."""
-    made = Plan.load(plan_file)
-    save(apply.mask(load(checkpoint), made), out)
+    plan = Plan.load(plan_file)
+    save(apply.mask(load(checkpoint), plan), out)
     cards.pass_on(checkpoint, out)
-    show_plan(made, out, as_json)
+    show_plan(plan, out, as_json)
 
 
 @app.command()
 def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Remove the states a plan prunes; the model gets smaller and faster."""
-    made = Plan.load(plan_file)
-    save(apply.shrink(load(checkpoint), made), out)
+    plan = Plan.load(plan_file)
+    save(apply.shrink(load(checkpoint), plan), out)
     cards.pass_on(checkpoint, out)
-    show_plan(made, out, as_json)
+    show_plan(plan, out, as_json)
 
 
 @app.command()
-@takes_options_of(planned)
+@takes_options_of(decide)
 def prune(**options: Any) -> None:
     """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
-    made = planned(**options)
-    save(apply.shrink(made.model, made.plan), made.out)
-    cards.pass_on(options["checkpoint"], made.out)
-    show_plan(made.plan, made.out, made.as_json, made.certificates)
+    decision = decide(**options)
+    save(apply.shrink(decision.model, decision.plan), decision.out)
+    cards.pass_on(options["checkpoint"], decision.out)
+    show_plan(decision.plan, decision.out, decision.as_json, decision.certificates)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:
-    """Sizes of a layer, the memory 1/(1 - |pole|) of its fastest and slowest pole, quantiles of its LAST scores."""
+    """Return sizes of a layer, the memory 1/(1 - |pole|) of its fastest and slowest pole, quantiles of LAST scores."""
     memory = -1 / np.expm1(system.log_poles.real)
     return {
         "layer": layer,

@@ -45,9 +45,7 @@ def train(
     prune_from: Annotated[float, typer.Option("--prune-from", help="Share of the training before pruning.")] = 0.1,
     prune_until: Annotated[float, typer.Option("--prune-until", help="Share of the training when it is done.")] = 0.5,
     prune_every: Annotated[int, typer.Option("--prune-every", help="Steps between two cuts.")] = 50,
-    prune_method: Annotated[
-        str, typer.Option("--prune-method", help="surgeon, or one of `ssmprune list`.")
-    ] = "surgeon",
+    prune_method: Annotated[str, typer.Option("--prune-method", help="One of `ssmprune list`.")] = "surgeon",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
