@@ -16,6 +16,7 @@ from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models.classifier import Classifier
 from ..pruning import Pruning
+from ..targets import GRID
 from ..tasks._sample import load_sample
 from ..training.evaluate import evaluate
 from .figures import trade_off
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
-RATIOS = [k / 10 for k in range(1, 11)]
+RATIOS = GRID
 EVALUATIONS = 1 + len(RATIOS) * len(METHODS)  # how often `tick` is called
 ROUNDS = 3  # of timing
 
