@@ -13,7 +13,7 @@ Discretization: TypeAlias = Callable[[Complex, Real], tuple[Complex, Complex]]
 
 
 def zoh(lam: Complex, step: Real) -> tuple[Complex, Complex]:
-    """Zero-order hold: log-poles λΔ and the factors (exp(λΔ) - 1)/λ that turn B into its discrete form.
+    """Hold inputs over a step: return log-poles λΔ and the factors (exp(λΔ) - 1)/λ that make B discrete.
 
     >>> log_poles, factor = zoh(np.array([-1 + 0j, 0j]), np.array([0.1, 0.1]))
     >>> log_poles.real, factor.real.round(6)
@@ -26,7 +26,7 @@ def zoh(lam: Complex, step: Real) -> tuple[Complex, Complex]:
 
 
 def bilinear(lam: Complex, step: Real) -> tuple[Complex, Complex]:
-    """Tustin's rule: poles (1 + w)/(1 - w) with w = λΔ/2, as logarithms, and the factors Δ/(1 - w) of B.
+    """Apply Tustin's rule: return the logarithms of (1 + w)/(1 - w) with w = λΔ/2, and the factors Δ/(1 - w) of B.
 
     Re log((1+w)/(1-w)) = ½ log1p(4a/((1-a)² + b²)) with w = a + jb keeps every digit of a slow pole.
 

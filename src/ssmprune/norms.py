@@ -95,7 +95,7 @@ def _require_stable(system: DiagonalSystem) -> None:
 
 
 def _rank_one(system: DiagonalSystem) -> Real:
-    """|C_i||B̄_i|, with the root mean square over directions for |C_i|, (n,)."""
+    """Return |C_i||B̄_i|, with the root mean square over directions for |C_i|, (n,)."""
     _require_stable(system)
     return np.asarray(_norm(system.C, (0, 1)) * _norm(system.B, 1) / np.sqrt(system.directions))
 
@@ -162,7 +162,7 @@ class _Bank:
         return np.concatenate(parts, axis=2).reshape(len(theta), 2 * self.C.shape[2], order)
 
     def gains(self, owner: Index, theta: Real) -> Real:
-        """Largest singular value of G_owner(θ), (t,)."""
+        """Return the largest singular value of G_owner(θ), (t,)."""
         x, B, C = np.zeros_like(theta), _of(self.B, owner), _of(self.C, owner)
         alpha, beta = np.split(self.terms(theta, x, *self.moebius(owner, theta, x), order=1), 2, axis=1)
         rows = np.concatenate([alpha * B.real + beta * B.imag, beta * B.real - alpha * B.imag], axis=1)
@@ -191,12 +191,12 @@ def _rotated(columns: Complex) -> Complex:
 
 
 def _each(system: DiagonalSystem) -> _Bank:
-    """Every stored state as a system of its own."""
+    """Return every stored state as a system of its own."""
     return _bank(system, system.log_poles[:, None], system.B[:, None], system.C.transpose(2, 0, 1)[..., None])
 
 
 def _whole(system: DiagonalSystem) -> _Bank:
-    """The system itself; of a multi-SISO system every channel that owns states, filled up with silent ones."""
+    """Return the system itself; of a multi-SISO one every channel that owns states, filled up with silent ones."""
     if system.channel is None:
         return _bank(system, system.log_poles[None], system.B[None], system.C[None])
     layout, owners = ChannelLayout.of(system), np.unique(system.channel)
@@ -206,7 +206,7 @@ def _whole(system: DiagonalSystem) -> _Bank:
 
 
 def _energies(bank: _Bank) -> Real:
-    """Squared H2 norm of every system, (g,), of the impulse response 2 Re z_k with z_k = Σ_i R_i λ_i^k.
+    """Return the squared H2 norm (g,) of every system, of the impulse response 2 Re z_k with z_k = Σ_i R_i λ_i^k.
 
     Its square is 2 (|z_k|² + Re z_k²), for any two states a geometric series in k. Forward and backward responses meet
     at lag 0 alone, and with a backward delay nowhere.

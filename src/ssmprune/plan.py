@@ -235,8 +235,8 @@ def make_plan(
     name = method_name(method, with_data=moments is not None)
     plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
     if method.refits:
-        return refit(plan, systems, {layer: known.moments for layer, known in evidence.items()})
-    return replace(plan, sequences=max((known.sequences for known in evidence.values()), default=0))
+        return refit(plan, systems, {layer: layer_evidence.moments for layer, layer_evidence in evidence.items()})
+    return replace(plan, sequences=max((layer_evidence.sequences for layer_evidence in evidence.values()), default=0))
 
 
 def gather_evidence(
@@ -302,7 +302,7 @@ def refit(
     for layer, system in systems.items():
         if not plan.keep[layer].all():
             C[layer], D_change[layer] = refit_layer(system, plan.keep[layer], measured[layer], ridge)
-    sequences = max((known.sequences for known in measured.values()), default=0)
+    sequences = max((layer_moments.sequences for layer_moments in measured.values()), default=0)
     return replace(plan, C=C, D_change=D_change, sequences=sequences)
 
 

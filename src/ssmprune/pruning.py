@@ -97,7 +97,7 @@ class Pruning(Generic[Model]):
         chosen = self.choose_states(ratio)
         if not self._method.refits:
             return chosen
-        return refit(chosen, self.systems, {layer: known.moments for layer, known in self.evidence.items()})
+        return refit(chosen, self.systems, {layer: evidence.moments for layer, evidence in self.evidence.items()})
 
     def plan(self, ratio: float) -> Plan:
         """Decide which states go; with data, re-fit the others one layer after the other on what pruning lets through.

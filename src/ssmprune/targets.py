@@ -25,7 +25,7 @@ ROUNDS = 5  # of timing
 
 
 def max_energy(share: float) -> Target:
-    """No layer may lose more than this share of its output's energy: on the data, or without any for white noise."""
+    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise."""
     _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
 
     def lost(work: Pruning[Any], ratio: float) -> float:
@@ -35,7 +35,7 @@ def max_energy(share: float) -> Target:
 
 
 def max_gain(share: float) -> Target:
-    """No layer's error may have a gain (exact H-infinity norm) above this share of the layer's own."""
+    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own."""
     _check("max_gain is a share of a layer's gain, from 0", share)
 
     def error(work: Pruning[Any], ratio: float) -> float:
@@ -46,7 +46,7 @@ def max_gain(share: float) -> Target:
 
 
 def max_loss(points: float, accuracy: Callable[[Any], float]) -> Target:
-    """The model may lose at most so many points (hundredths) of accuracy; `accuracy` gives a model's, from 0 to 1."""
+    """Limit the loss of accuracy to so many points (hundredths); `accuracy` gives a model's, from 0 to 1."""
     _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
 
     def find(work: Pruning[Any]) -> float:
@@ -61,13 +61,13 @@ def max_loss(points: float, accuracy: Callable[[Any], float]) -> Target:
 
 
 def max_memory(megabytes: float) -> Target:
-    """All tensors of the model may take at most so many million bytes."""
+    """Ask for a model whose tensors take at most so many million bytes."""
     _check("max_memory is a number of megabytes", megabytes)
     return _smallest(lambda work, ratio: _megabytes(work.shrink(work.choose_states(ratio))), megabytes, "MB")
 
 
 def max_latency(milliseconds: float, *inputs: Any) -> Target:
-    """The model may take at most so many milliseconds for these inputs, on this machine as it is now."""
+    """Ask for a model that takes at most so many milliseconds for these inputs, on this machine as it is now."""
     _check("max_latency is a number of milliseconds", milliseconds)
 
     def time(work: Pruning[Any], ratio: float) -> float:

@@ -31,8 +31,8 @@ def collect(
     >>> from ssmprune.models.s5 import S5Layer
     >>> x, labels = torch.randn(300, 20, 2), torch.zeros(300)
     >>> moments = collect(torch.nn.Sequential(torch.nn.Linear(2, 3), S5Layer(3, 4)), [(x, labels)])
-    >>> {layer: (found.gram.shape, found.sequences) for layer, found in moments.items()}
-    {'1': ((1, 4, 2, 4, 2), 200)}
+    >>> moments["1"].gram.shape, moments["1"].sequences
+    ((1, 4, 2, 4, 2), 200)
     """
     need_torch()
     from .recording import MomentSums, in_slices, record, refuse_what_cannot_run

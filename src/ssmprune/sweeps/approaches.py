@@ -54,17 +54,17 @@ class Approach:
     random: bool = False  # another seed, another result
     calibrated: bool = False  # needs unlabelled inputs
 
-    def prune(self, subject: Subject, ratio: float, seed: int, known: Plan | None) -> tuple[Classifier, Plan | None]:
-        """Return the pruned model and its plan, which need not be made again where it is known."""
+    def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
+        """Return the pruned model and its plan, which is made unless it is given."""
         if self.rebuild:
             return self.rebuild(subject.model, ratio, seed), None
-        if known is None and self.plan:
-            known = self.plan(subject, ratio, seed)
-        return (apply.shrink(subject.model, known) if known else subject.model), known
+        if plan is None and self.plan:
+            plan = self.plan(subject, ratio, seed)
+        return (apply.shrink(subject.model, plan) if plan else subject.model), plan
 
 
 def found() -> dict[str, Approach]:
-    """Every approach by name: the methods, those that re-fit on data, then what is more or less than a method.
+    """Return every approach by name: the methods, those that re-fit on data, then what is more or less than a method.
 
     >>> [name for name in found() if name not in named()]
     ['surgeon-without-data', 'unstructured-random', 'balanced']
@@ -82,7 +82,7 @@ def found() -> dict[str, Approach]:
 
 
 def default() -> list[str]:
-    """What a sweep compares unless told otherwise: every approach but the pairs that nobody has named."""
+    """Return what a sweep compares unless told otherwise: every approach but the pairs that nobody has named."""
     return [name for name in found() if "/" not in name]
 
 
