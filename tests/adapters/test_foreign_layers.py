@@ -145,6 +145,14 @@ def test_a_module_records_its_own_options():
     assert bilinear.fingerprint != dictionary.fingerprint
 
 
+def test_a_kernel_cannot_be_watched_at_work():
+    model = nn.Sequential(SSMKernelDiag(sp.load_tree(GOLDEN / "s4block_diag_uni.pt")))
+    with pytest.raises(
+        sp.InputError, match=r"Layer '0': Calibration cannot watch .* only computes a kernel.*sp\.convert"
+    ):
+        sp.collect(model, [torch.randn(2, 20, 8)])
+
+
 def test_a_grid_shrinks_where_every_channel_keeps_as_many():
     state = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
     model = nn.Sequential(SSMKernelDiag(state))
