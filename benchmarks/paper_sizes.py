@@ -10,11 +10,12 @@ paper's figures are those of its speed table (RTX 3090).
 from collections.abc import Callable
 from statistics import median
 
+from products import bare_products
 from table import Figure, of, show
 
 from ssmprune.bench import speed, subjects
 from ssmprune.bench.timing import interleaved, peak_memory
-from ssmprune.bench.work import bare_products, multiply_adds
+from ssmprune.bench.work import multiply_adds
 
 PAPER = {  # task: share pruned, speed and memory against the full model
     "text": (0.6, 1.6, 0.9),

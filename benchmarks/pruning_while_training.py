@@ -20,7 +20,7 @@ from ssmprune import load, tasks
 from ssmprune.training import recipes
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.gradual_pruning import Schedule
-from ssmprune.training.train import train
+from ssmprune.training.train import Run, train
 
 TASK = tasks.get("smnist")
 RECIPE = replace(
@@ -37,7 +37,7 @@ def compare(runs: Path) -> list[Figure]:
     test, seconds, accuracy = TASK.load("test"), {}, {}
     for name, pruning in SCHEDULES.items():
         start = process_time()
-        result = train(TASK, RECIPE, runs / name, pruning=pruning)
+        result = train(TASK, RECIPE, Run(runs / name), pruning=pruning)
         seconds[name] = process_time() - start
         model = load(result.last)
         accuracy[name] = 100 * evaluate(model, test).accuracy

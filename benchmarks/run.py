@@ -25,6 +25,7 @@ import plot
 import torch
 from table import Figure, markdown, prepare
 
+from ssmprune.bench.timing import processor
 from ssmprune.files import write_atomically
 
 FOLDER = Path(__file__).parent
@@ -73,12 +74,6 @@ def machine() -> dict[str, object]:
         "date": datetime.now(timezone.utc).date().isoformat(),
         "commit": commit(),
     }
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def commit() -> str:

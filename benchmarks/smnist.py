@@ -5,11 +5,12 @@ products are B u, C x, GLU, encoder and decoder in float32; a training pass (for
 times as many. Against s5-pytorch: four SSM layers each, 64 pairs against 128 complex states, without norms and gates.
 """
 
+import peers
+from products import bare_products
 from table import Figure, milliseconds, of, show
 
-from ssmprune.bench import peers, speed, subjects
+from ssmprune.bench import speed, subjects
 from ssmprune.bench.timing import interleaved
-from ssmprune.bench.work import bare_products
 
 ROUNDS, PEER_ROUNDS = 11, 3
 

@@ -8,11 +8,12 @@ logit.
 
 from dataclasses import replace
 
+import peers
 import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.bench import peers, speed, subjects
+from ssmprune.bench import speed, subjects
 from ssmprune.bench.timing import Samples, interleaved
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
@@ -36,7 +37,7 @@ def measure() -> list[Figure]:
 
 
 def per_second(time: Samples) -> Samples:
-    return Samples((peers.STREAMED,) * len(time.values)) / time
+    return Samples((speed.STREAMED,) * len(time.values)) / time
 
 
 def against_peer(config: subjects.Config) -> list[Figure]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ssmprune.bench.timing import Samples
+from ssmprune.results.table_formats import markdown_rows
 
 NOT_MEASURED = "not measured here"
 
@@ -73,11 +74,9 @@ def number(value: float) -> str:
 
 def markdown(figures: list[Figure]) -> str:
     """A table whose columns line up; columns that would be empty are left out."""
-    lines = [figure.cells() for figure in figures]
-    names = [name for name in lines[0] if any(line[name] for line in lines)]
-    widths = {name: max(len(name), *(len(line[name]) for line in lines)) for name in names}
-    rows = [{name: name for name in names}, {name: "-" * widths[name] for name in names}, *lines]
-    return "\n".join("| " + " | ".join(row[name].ljust(widths[name]) for name in names) + " |" for row in rows)
+    rows = [figure.cells() for figure in figures]
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    return markdown_rows(names, [[row[name] for name in names] for row in rows], aligned=True)
 
 
 def prepare() -> None:

@@ -91,9 +91,8 @@ def draw(edges: dict[str, set[str]]) -> None:
     for room, (x, y) in place.items():
         fill = "#dbe9f6" if (SOURCE / room).is_dir() else "white"
         box = {"boxstyle": "round,pad=0.35", "facecolor": fill, "edgecolor": "0.35"}
-        axes.text(
-            x, y, f"{room}/" if (SOURCE / room).is_dir() else room, ha="center", va="center", fontsize=9, bbox=box
-        )
+        name = f"{room}/" if (SOURCE / room).is_dir() else room
+        axes.text(x, y, name, ha="center", va="center", fontsize=9, bbox=box)
     axes.set_xlim(min(x for x, _ in place.values()) - 1.2, max(x for x, _ in place.values()) + 1.2)
     axes.set_ylim(-len(rows) + 0.4, 0.6)
     axes.axis("off")

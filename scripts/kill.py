@@ -36,7 +36,7 @@ from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get, listops, pathfinder
 from ssmprune.tasks._formats import to_idx
 from ssmprune.training.recipes import Recipe
-from ssmprune.training.train import train
+from ssmprune.training.train import Run, train
 
 RECIPE = Recipe(
     family="s5", depth=1, width=4, states=4, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,
@@ -101,7 +101,7 @@ class Bench:
 
     def train(self, folder: Path) -> None:
         """Train for six epochs; what was interrupted goes on."""
-        train(get("smnist"), RECIPE, folder, root=self.place / "data", save_every=2, progress=False)
+        train(get("smnist"), RECIPE, Run(folder, save_every=2, progress=False), root=self.place / "data")
 
     def train_faults(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
         """Checkpoints and the state load; at the end weights and log are those of the undisturbed training."""

@@ -14,6 +14,7 @@ import torch
 from ssmprune import tasks
 from ssmprune.files import write_atomically
 from ssmprune.models import cards, checkpoint
+from ssmprune.results.table_formats import markdown_rows
 from ssmprune.training import recipes
 from ssmprune.training.evaluate import evaluate
 
@@ -69,14 +70,13 @@ def write_table() -> None:
     head, mark, _ = text.partition(MARK)
     if not mark:
         raise SystemExit(f"checkpoints/README.md has lost its line {MARK!r}")
-    rows = [row(path) for path in sorted(FOLDER.glob("*.safetensors"))]
-    titles = ("checkpoint", "model", "states", "data", "epochs, minutes", "test accuracy", "trained by")
-    columns = f"| {' | '.join(titles)} |\n|{'---|' * len(titles)}\n"
-    write_atomically(FOLDER / "README.md", (head + mark + columns + "".join(rows)).encode())
+    columns = ("checkpoint", "model", "states", "data", "epochs, minutes", "test accuracy", "trained by")
+    table = markdown_rows(columns, [row(path) for path in sorted(FOLDER.glob("*.safetensors"))])
+    write_atomically(FOLDER / "README.md", f"{head}{mark}{table}\n".encode())
 
 
-def row(path: Path) -> str:
-    """One line of the table."""
+def row(path: Path) -> list[str]:
+    """Return one row of the table."""
     card, config = cards.read_card(path), checkpoint.load(path).config
     size = f"{config.family.upper()}, {config.depth} layers, width {config.width}"
     states = f"{2 * config.states[0]} per layer"
@@ -85,7 +85,7 @@ def row(path: Path) -> str:
     epochs = " + ".join(str(training["epochs"]) for training in trainings)
     time = f"{epochs}, {sum(training['seconds'] for training in trainings) / 60:.0f}"
     commands = "; ".join(f"`{training['command']}`" for training in trainings)
-    return f"| `{path.stem}` | {size} | {states} | {card['data']} | {time} | {reached} | {commands} |\n"
+    return [f"`{path.stem}`", size, states, card["data"], time, reached, commands]
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ ROOMS = (
     *("errors", "arrays", "_registry", "files", "progress"),
     *("discretization", "system", "layout", "norms"),
     *("regression", "criteria", "allocation", "methods", "limits", "plan", "certificates"),
-    *("models", "adapters", "calibration", "apply", "pruning", "targets", "testing"),
-    *("deploy", "tasks", "training", "bench", "sweeps", "results", "cli"),
+    *("tasks", "models", "adapters", "calibration", "apply", "pruning", "targets", "testing"),
+    *("deploy", "training", "bench", "sweeps", "results", "cli"),
 )
 TORCH_ROOMS = {
     "models",

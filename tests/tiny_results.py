@@ -31,7 +31,7 @@ def tiny_results(folder, models=("s5", "s4d")):
         "commands": ["ssmprune sweep"],
         "date": "2026-01-01",
     }
-    with sweeps.writing(folder / "results", about) as (writer, _):
+    with sweeps.open_results(folder / "results", about) as (writer, _):
         for file in files.values():
             _fill(writer, file)
     return sweeps.Results.read(folder / "results")

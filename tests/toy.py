@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from ssmprune.tasks._task import Split, Task, features
 from ssmprune.training.recipes import Recipe
-from ssmprune.training.train import train
+from ssmprune.training.train import Run, train
 
 RECIPE = Recipe(
     family="s5", depth=2, width=8, states=8, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,
@@ -43,8 +43,8 @@ class Toy(Task):
 TOY = Toy()
 
 
-def fit(run_dir: Path, recipe: Recipe = RECIPE, **options):
-    return train(TOY, recipe, run_dir, **{"progress": False, "save_every": 7} | options)
+def fit(run_dir: Path, recipe: Recipe = RECIPE, *, seed=0, save_every=7, progress=False, **options):
+    return train(TOY, recipe, Run(run_dir, seed, save_every, progress), **options)
 
 
 def events(run_dir: Path, kind: str) -> list[dict]:

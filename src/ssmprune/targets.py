@@ -173,8 +173,9 @@ def _smallest(cost: Callable[[Pruning[Any], float], float], budget: float, unit:
 
 def _megabytes(model: Any) -> float:
     need_torch()
-    tensors = (*model.parameters(), *model.buffers())
-    return float(sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e6)
+    from .models.size import stored_bytes
+
+    return stored_bytes(model) / 1e6
 
 
 def _milliseconds(model: Any, inputs: tuple[Any, ...]) -> float:

@@ -1,6 +1,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,13 +9,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ssmprune as sp
 from ssmprune import cli
-from ssmprune.bench import peers, speed, subjects
+from ssmprune.bench import speed, subjects
 from ssmprune.bench.timing import Samples, interleaved, peak_memory
-from ssmprune.bench.work import bare_products, multiply_adds, parameters, products, stored_bytes
+from ssmprune.bench.work import multiply_adds, products
 from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.models.size import parameters, stored_bytes
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = {
     "one way": Config("s5", inputs=3, outputs=2, width=6, states=(8, 8)),
     "both ways": Config("s5", inputs=3, outputs=2, width=6, states=(8, 4), bidirectional=True, activation="full_glu"),
@@ -56,9 +59,12 @@ def test_multiply_adds_of_a_convolution_by_hand():
 
 
 @pytest.mark.parametrize("config", TINY.values(), ids=TINY)
-def test_the_products_counted_are_those_the_model_runs(config):
+def test_the_products_counted_are_those_the_model_runs(config, monkeypatch):
     x = subject_of(config).inputs()
     expected = sum(p.rows * p.inner * p.outer for p in products(config, *x.shape[:2]))
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from products import bare_products
+
     assert counted_by_torch(bare_products(config, *x.shape[:2])) == expected
     if config.family == "s5":
         model = subjects.untrained(config)
@@ -142,6 +148,9 @@ def test_bench_is_consistent(config):
 
 
 def test_the_peer_is_compared_where_it_is_installed(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import peers
+
     shape = {"layers": 2, "batch": 2, "length": 9, "rounds": 1}
     if peers.s5_pytorch():
         found = peers.compare(4, 3, **shape)

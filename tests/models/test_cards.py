@@ -8,13 +8,13 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.models import cards
-from ssmprune.training.train import train
+from ssmprune.training.train import Run, train
 from toy import RECIPE, TOY
 
 
 def test_the_log_of_a_training_gives_its_card(tmp_path):
     recipe = dataclasses.replace(RECIPE, epochs=2, examples=80)
-    result = train(TOY, recipe, tmp_path, seed=3, progress=False)
+    result = train(TOY, recipe, Run(tmp_path, seed=3, progress=False))
     card = cards.of_training(tmp_path / "log.jsonl")
     assert (card["task"], card["model"], card["seed"], card["epochs"]) == ("toy", "s5", 3, 2)
     assert card["training_examples"] == 80

@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ssmprune.errors import InputError
-from ssmprune.training.distributed import joined
+from ssmprune.training.distributed import join_group
 from ssmprune.training.gradual_pruning import Schedule
 from toy import RECIPE, TWENTY_STEPS, fit
 
@@ -22,7 +22,7 @@ def main(what: str, run_dir: str) -> None:
         pruning = Schedule(to=0.75, start=0.2, until=0.9, every=20)
         fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=12), pruning=pruning)
         return
-    with joined() as group:
+    with join_group() as group:
         for norm, pruning in (("layer", Schedule(to=0.5, shape="once", start=0.25)), ("batch", None)):
             fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), pruning=pruning, save_every=1)
         if group.size > 1:

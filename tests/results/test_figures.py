@@ -6,9 +6,9 @@ import pytest
 import ssmprune as sp
 from ssmprune.cli import main
 from ssmprune.results import figures
-from ssmprune.results.curves import curves
 from ssmprune.results.figures import stability
 from ssmprune.results.figures._style import STYLES
+from ssmprune.results.query import curves
 from ssmprune.sweeps.store import Results
 from tiny_results import METHODS, RATIOS, tiny_results
 

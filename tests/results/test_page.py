@@ -10,7 +10,7 @@ import pytest
 import ssmprune as sp
 from ssmprune.cli import main
 from ssmprune.results.page import write
-from ssmprune.results.page.data import gathered
+from ssmprune.results.page.data import collect_data
 from ssmprune.results.page.plan_files import Cut
 from ssmprune.sweeps.store import Results
 from tiny_results import METHODS, tiny_results
@@ -33,7 +33,7 @@ def unpacked(data, number):
 
 
 def test_every_plan_comes_out_of_the_page_as_it_is_on_the_disk(results):
-    data = gathered(results, 10**9)
+    data = collect_data(results, 10**9)
     seen = 0
     for model in data["models"]:
         for points in model["curves"].values():
@@ -46,7 +46,7 @@ def test_every_plan_comes_out_of_the_page_as_it_is_on_the_disk(results):
 
 
 def test_the_page_knows_which_states_stay(results):
-    data = gathered(results, 10**9)
+    data = collect_data(results, 10**9)
     for model in data["models"]:
         systems = sp.read(sp.load(model["file"]))
         for layer, system in zip(model["layers"], systems.values(), strict=True):
@@ -62,12 +62,12 @@ def test_the_page_knows_which_states_stay(results):
 
 
 def test_plans_that_do_not_fit_come_with_the_command_that_makes_them(results):
-    whole = gathered(results, 10**9)
+    whole = collect_data(results, 10**9)
     curves = [curve for model in whole["models"] for curve in model["curves"].values()]
     for point in (point for curve in curves for point in curve):
         point.pop("plan", None)  # what is known before plans are put in
     needed = len(json.dumps(whole["models"])) + sum(map(len, whole["pieces"]))
-    data = gathered(results, needed - 1)
+    data = collect_data(results, needed - 1)
     points = [
         (method, point) for model in data["models"] for method, curve in model["curves"].items() for point in curve
     ]
@@ -100,7 +100,7 @@ def test_the_page_refers_to_nothing_outside_itself(page):
 def test_a_sweep_without_pruned_models_is_refused(results):
     full = [cell for cell in results.cells if cell.method == "full"]
     with pytest.raises(sp.InputError, match="no pruned model yet"):
-        gathered(Results(results.folder, results.about, full), 10**9)
+        collect_data(Results(results.folder, results.about, full), 10**9)
 
 
 def test_the_command_says_what_it_wrote(results, tmp_path, monkeypatch, capsys):

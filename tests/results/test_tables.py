@@ -20,7 +20,8 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.results import paper, reproduce, table_formats, tables
 from ssmprune.sweeps import approaches
-from ssmprune.sweeps.store import Cell, Results, writing
+from ssmprune.sweeps.store import Cell, Results, open_results
+from ssmprune.sweeps.sweep import Session
 
 RATIOS = [0.2, 0.5, 1.0]
 ABOUT = {
@@ -50,7 +51,7 @@ def lost(checkpoint: str, method: str, ratio: float) -> float:
 
 @pytest.fixture
 def results(tmp_path) -> Results:
-    with writing(tmp_path, ABOUT) as (writer, _):
+    with open_results(tmp_path, ABOUT) as (writer, _):
         for name in ("easy", "hard", "spoken"):
             for split, examples in (("test", 100), ("test", 500), ("val", 100)):
                 writer.add(cell(name, "full", 0.0, split, examples, 0))
@@ -136,10 +137,16 @@ def test_every_format_has_every_row(results, kind):
     assert len(json.loads(table_formats.as_json(table))["rows"]) == len(table.rows)
 
 
-def test_an_unfinished_sweep_has_tables_too(results):
+@pytest.mark.parametrize("kind", tables.KINDS)
+def test_an_unfinished_sweep_has_the_rows_of_what_is_there(results, kind):
+    whole = tables.make(results, kind)
     for count in range(0, len(results.cells), 7):
-        for kind in tables.KINDS:
-            table_formats.markdown(tables.make(replace(results, cells=results.cells[:count]), kind))
+        part = replace(results, cells=results.cells[:count])
+        table, checkpoints = tables.make(part, kind), {cell.checkpoint for cell in part.cells}
+        assert len(table.rows) <= len(whole.rows) if count else table.rows == []
+        named = {row["checkpoint"] for row in table.rows if "checkpoint" in row}
+        assert {name for name in named if not name.startswith("average")} <= checkpoints
+        assert table_formats.markdown(table).startswith(f"### {whole.title}\n")
 
 
 def test_the_papers_averages_follow_from_its_tasks_where_it_prints_no_error():
@@ -190,4 +197,7 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     assert {one.checkpoint for one in found.cells} == {"spoken"}
     assert {one.method for one in found.cells if one.speed} == {"full", "last", "surgeon"}
     scale = reproduce.Scale([0.5], [0], examples=2)
-    assert reproduce.run_all(reproduce.trained(models), scale, tmp_path / "work", tmp_path).cells == found.cells
+    assert (
+        reproduce.run_all(reproduce.find_trained(models), scale, tmp_path / "work", Session(tmp_path)).cells
+        == found.cells
+    )

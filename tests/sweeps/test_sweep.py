@@ -21,8 +21,8 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, engines
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
-from ssmprune.sweeps.store import FULL, Key, Results, writing
-from ssmprune.sweeps.sweep import Sweep, entries, sweep
+from ssmprune.sweeps.store import FULL, GROWING, Key, Results, open_results
+from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
 from ssmprune.targets import largest_within
 from ssmprune.tasks._task import fewer
 from ssmprune.training.evaluate import evaluate
@@ -80,7 +80,8 @@ def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
 
 
 def test_approaches_are_what_the_library_does(root):
-    subject = cells.prepared(root / "one.safetensors", "one", tasks.get("smnist"), root, [("test", 1)], calibrate=True)
+    needs = cells.Needs(["test"], calibration=200)
+    subject = cells.load_subject("one", sp.load(root / "one.safetensors"), tasks.get("smnist"), needs, root)
     expected = {
         "last": sp.make_plan(subject.systems, 0.5),
         "surgeon": sp.refit_in_sequence(
@@ -164,8 +165,8 @@ def as_script(root: Path, out: Path) -> subprocess.Popen:
 
 
 def test_two_sweeps_cannot_write_to_one_folder(root, tmp_path):
-    with writing(tmp_path, {"format": "ssmprune-sweep", "version": 1, "checkpoints": [], "methods": [], "ratios": [],
-                            "seeds": []}), pytest.raises(sp.InputError, match="Another sweep"):  # fmt: skip
+    about = {"format": "ssmprune-sweep", "version": 1} | {name: [] for name in GROWING}
+    with open_results(tmp_path, about), pytest.raises(sp.InputError, match="Another sweep"):
         swept(root, tmp_path)
 
 
@@ -174,7 +175,7 @@ def test_another_checkpoint_of_the_same_name_is_refused(root, tmp_path):
     swept(root, tmp_path / "out", small)
     sp.save(Classifier(Config("s5", inputs=1, outputs=10, width=4, states=(2,))), tmp_path / "one.safetensors")
     with pytest.raises(sp.InputError, match="another checkpoint called 'one'"):
-        sweep(entries([tmp_path / "one.safetensors"], "smnist"), small, tmp_path / "out", root)
+        sweep(entries([tmp_path / "one.safetensors"], "smnist"), small, tmp_path / "out", Session(root))
 
 
 def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
@@ -224,7 +225,7 @@ def test_speed_is_measured_when_asked_for_also_of_cells_that_are_there(root, tmp
 
 
 def test_ray_with_two_workers_finds_the_same(root, tmp_path, results):
-    with engines.named("ray", workers=2) as ray:
+    with engines.start("ray", workers=2) as ray:
         found = swept(root, tmp_path, names=("one", "two"), engine=ray)
     assert found.by_key.keys() == results.by_key.keys()
     for key, cell in results.by_key.items():
@@ -254,5 +255,5 @@ def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
         entries([root / "one.safetensors"] * 2)
     with pytest.raises(sp.InputError, match=r"no sweep\.json"):
         Results.read(tmp_path)
-    with pytest.raises(sp.InputError, match="no engine 'sun'"), engines.named("sun"):
+    with pytest.raises(sp.InputError, match="no engine 'sun'"), engines.start("sun"):
         pass

@@ -26,8 +26,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.training import recipes
 from ssmprune.training.calibration_inputs import part_of
-from ssmprune.training.evaluate import evaluate
-from ssmprune.training.norm_statistics import measure_statistics
+from ssmprune.training.evaluate import evaluate, measure_statistics
 from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 from toy import PATIENCE, same
 

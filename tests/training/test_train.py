@@ -21,11 +21,10 @@ from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.tasks._task import Split, fewer
-from ssmprune.training._divergence import Diverged
-from ssmprune.training._rates import parameter_groups, rate
-from ssmprune.training.distributed import relaunch
+from ssmprune.training.distributed import needs_launch, relaunch
 from ssmprune.training.evaluate import evaluate
-from ssmprune.training.train import train
+from ssmprune.training.recipes import parameter_groups, warmup_cosine
+from ssmprune.training.train import Diverged, Run, train
 from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "train_toy.py"
@@ -65,7 +64,7 @@ def test_the_ssm_parameters_have_their_own_rate_and_no_decay():
 
 
 def test_the_rate_rises_in_a_line_and_falls_as_a_cosine():
-    shares = [rate(step, 100, 10) for step in range(100)]
+    shares = [warmup_cosine(step, 100, 10) for step in range(100)]
     assert np.allclose(shares[:10], np.arange(1, 11) / 10)
     assert np.allclose(shares[10:], (1 + np.cos(np.pi * np.arange(90) / 90)) / 2)
 
@@ -118,10 +117,10 @@ def test_asked_to_stop_it_saves_and_the_same_call_goes_on(tmp_path):
             return dataclasses.replace(plain, read=read)
 
     task = Interrupting()
-    options = {"progress": False, "save_every": 1000}
-    assert not (stopped := train(task, RECIPE, tmp_path / "run", **options)).finished
+    run = Run(tmp_path / "run", save_every=1000, progress=False)
+    assert not (stopped := train(task, RECIPE, run)).finished
     assert stopped.steps == 12
-    assert (resumed := train(task, RECIPE, tmp_path / "run", **options)).finished
+    assert (resumed := train(task, RECIPE, run)).finished
     assert same(resumed.last, whole.last)
 
 
@@ -194,8 +193,8 @@ def test_several_devices_mean_the_same_command_under_torchrun(monkeypatch):
     started = []
     monkeypatch.setattr(os, "execv", lambda _program, arguments: started.append(arguments))
     monkeypatch.setattr(sys, "argv", ["ssmprune", "train", "smnist", "--devices", "2"])
-    relaunch(devices=1)
-    assert started == []
+    assert not needs_launch(devices=1, nodes=1)
+    assert needs_launch(devices=2, nodes=1)
     relaunch(devices=2)
     assert started[0][1:4] == ["-m", "torch.distributed.run", "--nproc-per-node=2"]
     assert started[0][-6:] == ["-m", "ssmprune", "train", "smnist", "--devices", "2"]
@@ -206,7 +205,7 @@ def test_several_devices_mean_the_same_command_under_torchrun(monkeypatch):
     relaunch(devices=1, nodes=2)
     assert "--nnodes=2" in started[1]
     with pytest.raises(InputError, match="at least one device"):
-        relaunch(devices=0)
+        needs_launch(devices=0, nodes=1)
 
 
 def test_a_batch_that_cannot_be_filled_is_refused(tmp_path):

@@ -13,25 +13,23 @@ from torch.nn.functional import cross_entropy
 from ..apply import mask, read, shrink
 from ..methods import LAST, Method
 from ..models.classifier import Classifier
-from ..models.config import Config
+from ..models.size import parameters, stored_bytes
 from ..plan import make_plan
-from .peers import STREAMED, compare
 from .subjects import Subject, inputs
 from .timing import interleaved, peak_memory
-from .work import multiply_adds, parameters, stored_bytes
+from .work import multiply_adds
 
-PEER_ROUNDS = 3  # at most, because the peers take their time
+STREAMED = 64  # steps of a stream that are timed together
 
 Figures = dict[str, Any]
 
 
 def bench(subject: Subject, ratio: float, method: Method = LAST, rounds: int = 5) -> Figures:
-    """Measure the full, the masked and the shrunk model in turns; plain data.
+    """Measure the full, the masked and the shrunk model in turns, and return plain data.
 
     An evaluation is a forward pass without gradients. A training pass is forward, cross-entropy and backward in
     training mode, without an optimiser's step. A streaming step is one step of a single sequence, for unidirectional
-    models only. Peak memory is what the process grows by during a pass. Where s5-pytorch is installed, one of its
-    layers is compared with one of ours of the same size.
+    models only. Peak memory is what the process grows by during a pass.
     """
     x = subject.inputs()
     config, (batch, length) = subject.model.config, (x.shape[0], x.shape[1])
@@ -68,31 +66,17 @@ def bench(subject: Subject, ratio: float, method: Method = LAST, rounds: int = 5
             }
             for name, model in models.items()
         },
-        "peer": _peer(config, batch, length, rounds) if config.family == "s5" else None,
     }
 
 
-def _peer(config: Config, batch: int, length: int, rounds: int) -> Figures | None:
-    pairs = config.states[0] if config.conj_sym else -(-config.states[0] // 2)
-    return compare(
-        config.width,
-        pairs,
-        layers=1,
-        batch=batch,
-        length=length,
-        rounds=min(rounds, PEER_ROUNDS),
-        bidirectional=config.bidirectional,
-    )
-
-
 def variants(model: Classifier, ratio: float, method: Method = LAST) -> dict[str, Classifier]:
-    """The model, the same masked, and the same shrunk; all copies."""
+    """Return the model, the same masked, and the same shrunk; all copies."""
     plan = make_plan(read(model, unstable="keep"), ratio, method)
     return {"full": copy.deepcopy(model), "masked": mask(model, plan), "shrunk": shrink(model, plan)}
 
 
 def evaluation(model: Classifier, x: Tensor) -> Callable[[], None]:
-    """A call that computes the logits without gradients."""
+    """Return a call that computes the logits without gradients."""
 
     @torch.no_grad()
     def run() -> None:
@@ -102,7 +86,7 @@ def evaluation(model: Classifier, x: Tensor) -> Callable[[], None]:
 
 
 def training(model: Classifier, x: Tensor) -> Callable[[], None]:
-    """A call that computes the gradients of all parameters from scratch."""
+    """Return a call that computes the gradients of all parameters from scratch."""
 
     def run() -> None:
         model.train().zero_grad()
@@ -114,7 +98,7 @@ def training(model: Classifier, x: Tensor) -> Callable[[], None]:
 
 
 def streaming(model: Classifier) -> Callable[[], None]:
-    """A call that feeds one example to the model, step by step, for `STREAMED` steps."""
+    """Return a call that feeds one example to the model, step by step, for `STREAMED` steps."""
     x = inputs(model.config, 1, STREAMED)
 
     @torch.no_grad()
@@ -128,20 +112,16 @@ def streaming(model: Classifier) -> Callable[[], None]:
 
 
 def rows(data: Figures) -> list[dict[str, str]]:
-    """What `bench` measured as rows of a table: a figure, the three models, what shrinking gained."""
-    columns = {name: _shown(variant) for name, variant in data["variants"].items()}
-    columns["gained"] = _gained(data)
-    if peer := data["peer"]:
-        for kind in data["variants"]["full"]["seconds"]:
-            faster = _spread(peer[kind]["ours_is_faster"]["theirs"])
-            columns["full"][f"a layer's {kind} against {peer['name']}'s"] = f"{faster}x"
+    """Return what `bench` measured as rows of a table: a figure, the three models, what shrinking gained."""
+    columns = {name: _format(variant) for name, variant in data["variants"].items()}
+    columns["gained"] = _gains(data)
     return [
         {"": figure, **{name: column.get(figure, "") for name, column in columns.items()}} for figure in columns["full"]
     ]
 
 
-def _shown(variant: Figures) -> dict[str, str]:
-    """The figures of one model, for people."""
+def _format(variant: Figures) -> dict[str, str]:
+    """Return the figures of one model, for people."""
     shown = {
         "states stored": f"{variant['states']:,}",
         "parameters": f"{variant['parameters']:,}",
@@ -153,8 +133,8 @@ def _shown(variant: Figures) -> dict[str, str]:
     return shown | {f"{kind}'s memory, MB": f"{peak / 1e6:,.1f}" for kind, peak in peaks.items()}
 
 
-def _gained(data: Figures) -> dict[str, str]:
-    """What the shrunk model has over the full one."""
+def _gains(data: Figures) -> dict[str, str]:
+    """Return what the shrunk model has over the full one."""
     speeds = data["variants"]["shrunk"]["speed"].items()
     return {
         "multiply-adds per step": f"ideal {data['ideal_speed']:.2f}x",
@@ -163,7 +143,7 @@ def _gained(data: Figures) -> dict[str, str]:
 
 
 def _spread(figure: Figures, factor: float = 1.0) -> str:
-    """The median and half the distance between the quartiles."""
+    """Return the median and half the distance between the quartiles."""
     low, high = figure["quartiles"]
     median, half = factor * figure["median"], factor * (high - low) / 2
     digits = 2 if median < 10 else 1 if median < 100 else 0

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from .. import tasks
 from ..errors import InputError
-from ..models import cards, checkpoint
+from ..models import checkpoint
+from ..models.cards import read_card, task_of
 from ..models.classifier import Classifier
 from ..models.config import Config
 from ..training import recipes
 
-AT_ONCE = 40_000  # steps, over all sequences, of a pass when nobody says otherwise: about sMNIST's batch of 50
+AT_ONCE = 40_000  # steps of a pass, over all sequences, unless told otherwise: about sMNIST's batch of 50
 UNKNOWN_LENGTH = 1024  # of the sequences of a checkpoint whose card names no task
 
 
@@ -39,12 +40,12 @@ class Subject:
     length: int
 
     def inputs(self) -> Tensor:
-        """Random sequences of the kind the model takes."""
+        """Return random sequences of the kind the model takes."""
         return inputs(self.model.config, self.batch, self.length)
 
 
 def found() -> dict[str, Size]:
-    """The size of every recipe of the paper, by a name like "smnist-s5".
+    """Return the size of every recipe of the paper, by a name like "smnist-s5".
 
     >>> size = found()["smnist-s5"]
     >>> size.config.width, size.config.states, size.batch, size.length
@@ -60,7 +61,7 @@ def found() -> dict[str, Size]:
 
 
 def subject(name: str, batch: int | None = None, length: int | None = None) -> Subject:
-    """The checkpoint at the path `name`, or an untrained model of the size called `name`, in float32.
+    """Return the checkpoint at the path `name`, or an untrained model of the size called `name`, in float32.
 
     Unless told otherwise, sequences are as long as the task's (1,024 steps for a checkpoint without a card) and the
     batch is the recipe's, cut to about 40,000 steps.
@@ -83,14 +84,14 @@ def subject(name: str, batch: int | None = None, length: int | None = None) -> S
 
 
 def untrained(config: Config) -> Classifier:
-    """A model with random weights, the same ones each time, in evaluation mode."""
+    """Return a model with random weights, the same ones each time, in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Classifier(config).eval()
 
 
 def inputs(config: Config, batch: int, length: int) -> Tensor:
-    """Random sequences for `batch` examples: (batch, length, inputs) numbers or (batch, length) tokens."""
+    """Return random sequences for `batch` examples: (batch, length, inputs) numbers or (batch, length) tokens."""
     sequences = batch * _documents(config)
     if config.tokens:
         return torch.randint(config.inputs, (sequences, length))
@@ -98,9 +99,8 @@ def inputs(config: Config, batch: int, length: int) -> Tensor:
 
 
 def _length(file: Path) -> int:
-    """Of the sequences that a checkpoint was trained on, as far as its card tells."""
-    name = cards.read_card(file).get("task")
-    return tasks.get(name).replace(**cards.task_parameters(file, name)).length if name else UNKNOWN_LENGTH
+    """Return the length of the sequences that a checkpoint was trained on, as far as its card tells."""
+    return task_of(file).length if read_card(file).get("task") else UNKNOWN_LENGTH
 
 
 def _documents(config: Config) -> int:

@@ -1,9 +1,11 @@
-"""Measuring tools: times taken in turns, with their spread, and the peak memory of a call."""
+"""Measuring tools: times taken in turns, with their spread; the peak memory of a call; the machine's name."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..errors import InputError
 
@@ -33,30 +36,30 @@ class Samples:
 
     @property
     def median(self) -> float:
-        """The middle value."""
+        """Return the middle value."""
         return float(np.median(self.values))
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """Between these lies the middle half of the values."""
+        """Return the two values between which the middle half lies."""
         low, high = np.quantile(self.values, [0.25, 0.75])
         return float(low), float(high)
 
     def __truediv__(self, other: Samples) -> Samples:
-        """The ratios of the rounds."""
+        """Return the ratios of the rounds."""
         return Samples(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
 
     def scaled(self, factor: float) -> Samples:
-        """The same in another unit."""
+        """Return the same in another unit."""
         return Samples(tuple(factor * value for value in self.values))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold."""
+        """Return plain values that JSON can hold."""
         return {"median": self.median, "quartiles": list(self.quartiles)}
 
 
 def interleaved(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Samples]:
-    """Seconds that each call takes, once per round; the calls take turns, so that all see the same machine.
+    """Return the seconds each call takes, once per round; the calls take turns, so that all see the same machine.
 
     A round that nobody counts comes first. Every second round runs backwards, since a call may be helped or
     hindered by what its predecessor left in the caches.
@@ -75,7 +78,7 @@ def interleaved(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[
 
 
 def peak_memory(call: Callable[[], object]) -> int | None:
-    """Bytes by which the process grows at most while `call` runs; None where the system does not tell (not Linux)."""
+    """Return the bytes by which the process grows at most while `call` runs; None where the system does not tell."""
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)  # what was freed but kept would hide what the call needs
@@ -88,6 +91,20 @@ def peak_memory(call: Callable[[], object]) -> int | None:
 
 
 def _resident(field: str) -> int:
-    """A memory figure of this process in bytes."""
+    """Return a memory figure of this process in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+def machine() -> str:
+    """Return what figures were made on."""
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{processor()}, {os.cpu_count()} cores; {versions}"
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

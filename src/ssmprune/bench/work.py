@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
-
-import torch
-from torch import nn
 
 from ..models.config import Config
 from ..models.s4d import fast_length
@@ -23,7 +20,7 @@ class Product(NamedTuple):
 
 
 def products(config: Config, batch: int, length: int) -> Iterator[Product]:
-    """The matrix products of a forward pass over `batch` sequences (documents, for retrieval).
+    """Yield the matrix products of a forward pass over `batch` sequences (documents, for retrieval).
 
     A stored state is two real numbers, so that B u is (H, 2n) and C x is (2n, H) for each direction. An S4D layer has
     no such products; what it does instead is in `multiply_adds`.
@@ -45,7 +42,7 @@ def products(config: Config, batch: int, length: int) -> Iterator[Product]:
 
 
 def multiply_adds(config: Config, batch: int, length: int) -> dict[str, int]:
-    """Multiply-adds of a forward pass over `batch` sequences, by part.
+    """Return the multiply-adds of a forward pass over `batch` sequences, by part.
 
     Counted are the matrix products and, for S4D, the convolution: per layer the kernel's product (2 n per step and
     direction), its two tables of sqrt(length) powers per state and their weights (4 per complex product), and
@@ -76,31 +73,3 @@ def _convolutions(config: Config, batch: int, length: int) -> dict[str, int]:
 
 def _directions(config: Config) -> int:
     return 2 if config.bidirectional else 1
-
-
-def bare_products(config: Config, batch: int, length: int) -> Callable[[], None]:
-    """A call that does the float32 matrix products of a forward pass and nothing else.
-
-    Operands are whole (batch * length, H) matrices and results go to memory that is there already, so no
-    implementation that uses torch's products can be expected to take less.
-    """
-    needed = list(products(config, batch, length))
-    left = {(p.rows, p.inner): torch.randn(p.rows, p.inner) for p in needed}
-    right = [torch.randn(p.inner, p.outer) for p in needed]
-    results = {(p.rows, p.outer): torch.empty(p.rows, p.outer) for p in needed}
-
-    def run() -> None:
-        for p, weight in zip(needed, right, strict=True):
-            torch.mm(left[p.rows, p.inner], weight, out=results[p.rows, p.outer])
-
-    return run
-
-
-def parameters(model: nn.Module) -> int:
-    """How many numbers training changes."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def stored_bytes(model: nn.Module) -> int:
-    """Bytes of the parameters and everything else a checkpoint holds."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

@@ -1,4 +1,9 @@
-"""The command line: one verb is one function. Results go to stdout, progress and errors to stderr."""
+"""The command line: one verb is one function. Results go to stdout, progress and errors to stderr.
+
+`pruning` has inspect, plan, mask, shrink and prune, with what the last two share in `planning`; `training` train and
+evaluate; `measuring` bench and demo; `sweeping` sweep and reproduce; `drawing` table, figure and report; `importing`
+and `exporting` bring models in and out. `common` has the shared options, `failures` says how a command fails.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,11 @@ from . import drawing, exporting, failures, importing, measuring, pruning, sweep
 from .common import Json, app, show, table
 
 __all__ = ["app", "drawing", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
+
+HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other command after these
+    *("demo", "list", "inspect", "prune", "plan", "mask", "shrink", "evaluate", "train", "import", "export"),
+    *("bench", "sweep", "table", "figure", "report", "reproduce"),
+)
 
 
 def main() -> None:
@@ -34,7 +44,7 @@ def options(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Declare the options of every command for --help; `failures.run` has taken --debug off the line already."""
 
 
 @app.command("list")
@@ -54,3 +64,11 @@ def list_(
     }
     rows = [{"kind": kind, "names": ", ".join(names)} for kind, names in known.items()]
     show(known, as_json, table("What ssmprune knows", rows))
+
+
+def _place_in_help(command: typer.models.CommandInfo) -> int:
+    name = command.name or getattr(command.callback, "__name__", "")
+    return HELP_ORDER.index(name) if name in HELP_ORDER else len(HELP_ORDER)
+
+
+app.registered_commands.sort(key=_place_in_help)

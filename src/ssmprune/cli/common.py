@@ -1,4 +1,4 @@
-"""What every command uses: the app, the options that recur, and how results are shown."""
+"""What commands share: the app, the options that recur, how a process is prepared, how results are shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from ..errors import one_of
+from ..errors import need_torch, one_of
 from ..methods import Method, named
 
 
@@ -40,6 +40,7 @@ Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune from a
 RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kept states up to a multiple of this.")]
 Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random method.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
 Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
 
 
@@ -48,12 +49,22 @@ def method_named(name: str) -> Method:
     return one_of("method", name, named())
 
 
+def prepare(threads: int | None = None) -> None:
+    """Set the switches that belong to a whole process, which the library never touches."""
+    need_torch()
+    import torch
+
+    torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
+    if threads:
+        torch.set_num_threads(threads)
+
+
 def table(title: str, rows: list[dict[str, Any]]) -> Table:
     """Lay out records of the same keys as a table."""
-    laid_out = Table(*rows[0], title=title, title_justify="left")
+    layout = Table(*rows[0], title=title, title_justify="left")
     for row in rows:
-        laid_out.add_row(*map(str, row.values()))
-    return laid_out
+        layout.add_row(*map(str, row.values()))
+    return layout
 
 
 def show(data: Any, as_json: bool, readable: RenderableType) -> None:

@@ -1,4 +1,4 @@
-"""Commands that draw what a sweep found."""
+"""Commands that show what a sweep has found: tables, figures, a page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,30 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..errors import need_torch
+from ..errors import InputError, need_torch, one_of
 from .common import Json, Out, app, show, table
 
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")]
+
+
+@app.command("table")
+def table_(
+    results: ResultsFolder,
+    kind: Annotated[
+        str, typer.Option("--kind", help="average, tasks, own, surgeon, curves, magnitude, random, speed or rate.")
+    ] = "average",
+    form: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
+) -> None:
+    """Print a table of the paper from the results of a sweep, the paper's own figures beside ours."""
+    need_torch()
+    from ..results import table_formats, tables
+    from ..sweeps.store import Results
+
+    write = one_of("format", form, table_formats.FORMATS)
+    made = tables.make(Results.read(results), kind)
+    if not made.rows:
+        raise InputError(f"{results} has nothing for the table {kind!r}; see `ssmprune sweep --help` for what to add.")
+    print(write(made))
 
 
 @app.command()
@@ -30,8 +50,8 @@ def figure(
     from ..results import figures
     from ..sweeps.store import Results
 
-    found = Results.read(results)
-    figures.save_figure(figures.draw(kind, found, figures.choose(found, checkpoint, method, ratio)), out)
+    swept = Results.read(results)
+    figures.save_figure(figures.draw(kind, swept, figures.choose(swept, checkpoint, method, ratio)), out)
     Console(stderr=True).print(f"Drawn to {out}")
 
 

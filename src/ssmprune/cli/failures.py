@@ -14,30 +14,34 @@ from rich.markup import escape
 
 from ..errors import InputError
 
-built = cache(typer.main.get_command)  # the commands of an app, put together once in a process
+command_of = cache(typer.main.get_command)  # the commands of an app, put together once in a process
 
 WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can mend it, Ctrl-C, our fault
 
 
 def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
-    """Run the command line and leave the process; `--debug`, wherever it stands, lets tracebacks through."""
+    """Run the command line and leave the process; `--debug`, wherever it stands, lets tracebacks through.
+
+    It is taken off the line here: typer would accept it before the command's name alone, and whoever needs it adds it
+    to the end of the line that failed.
+    """
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = built(app).main(arguments, prog_name="ssmprune", standalone_mode=False)
+        code = command_of(app).main(arguments, prog_name="ssmprune", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
         if debug:
             raise
-        message, code = explained(error, arguments)
+        message, code = explain(error, arguments)
         Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
     if code == INTERRUPTED:
         Console(stderr=True).print("Interrupted. Every file that was written is whole.")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def explained(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
+def explain(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Say what happened, and what to do where it is the user's turn."""
     if isinstance(error, InputError):
         return str(error), WRONG
@@ -52,7 +56,7 @@ def explained(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
-    """What typer says, with the word it is about, and where to read more."""
+    """Return what typer says, with the word it is about, and where to read more."""
     message = str(error.format_message())
     names = getattr(getattr(error, "param", None), "opts", [])
     given = [word for name in names for word in _given(name, arguments)]

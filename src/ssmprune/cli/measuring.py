@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
-from ..errors import InputError, need_torch
+from ..errors import InputError
 from ..files import check_writable
-from .common import Json, MethodName, Ratio, app, method_named, show, table
+from ..progress import Bar
+from .common import Json, MethodName, Ratio, Threads, app, method_named, prepare, show, table
 
 
 @app.command()
@@ -23,18 +23,13 @@ def bench(
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples at once.")] = None,
     length: Annotated[int | None, typer.Option("--length", min=1, help="Steps of a sequence.")] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is timed.")] = 5,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")] = None,
+    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Measure what pruning gains: the full, the masked and the shrunk model, timed in turns."""
-    need_torch()
-    import torch
-
+    prepare(threads)
     from ..bench import speed, subjects
 
-    torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
-    if threads:
-        torch.set_num_threads(threads)
     data = speed.bench(subjects.subject(model, batch, length), ratio, method_named(method), rounds)
     title = (
         f"{model} ({data['weights']} weights), {method} at {ratio:.0%}, batch {data['batch']}, length "
@@ -52,16 +47,12 @@ def demo(
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
     check_writable(out)
-    need_torch()
-    import torch
-
+    prepare()
     from ..results import demo, figures
 
     figures.need_matplotlib()
-    torch.set_flush_denormal(True)
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("Pruning and evaluating", total=demo.EVALUATIONS)
-        rows = demo.demo(lambda: bar.advance(task))
+    with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:
+        rows = demo.demo(bar.update)
     figures.save_figure(demo.picture(rows), out)
     readable = table(
         "Trained sMNIST S5, 1,000 test images: accuracy after pruning, no retraining",

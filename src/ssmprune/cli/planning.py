@@ -33,10 +33,10 @@ from .common import (
     Seed,
     Unstable,
     method_named,
+    prepare,
     show,
     table,
 )
-from .training import prepare
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier

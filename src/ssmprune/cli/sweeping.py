@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import InputError, need_torch
-from .common import Data, Json, app, show, table
-from .training import Threads, prepare
+from ..errors import InputError
+from ..progress import Bar
+from .common import Data, Json, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
     from ..sweeps.store import Results
+    from ..sweeps.sweep import Session
 
+EngineOptions = tuple[str | None, int | None, int]  # address, workers, threads
 Folder = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
 ]
@@ -58,45 +58,24 @@ def sweep(
 ) -> None:
     """Prune models in every way at every ratio and evaluate them; the same command goes on after an interruption."""
     prepare(threads)
-    from ..sweeps import approaches, engines
+    from ..sweeps import approaches
     from ..sweeps.sweep import ALL, Sweep, entries
     from ..sweeps.sweep import sweep as run
 
     plan = Sweep(
         methods=methods.split(",") if methods else approaches.default(),
-        ratios=parsed_ratios(ratios),
-        seeds=_seeds(seeds),
+        ratios=parse_ratios(ratios),
+        seeds=_parse_seeds(seeds),
         examples=examples,
         every=every,
         speed=speed,
         max_loss=max_loss,
         final_examples=final_examples or ALL,
     )
-    found = entries(checkpoints, task)
-    with engines.named(engine, address, workers, threads or 1) as chosen, progress() as watch:
-        results = run(found, plan, out, data, chosen, command(data), watch)
+    swept = entries(checkpoints, task)
+    with open_session(data, engine, (address, workers, threads or 1)) as session:
+        results = run(swept, plan, out, session)
     _show(results, as_json)
-
-
-@app.command("table")
-def table_(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")],
-    kind: Annotated[
-        str, typer.Option("--kind", help="average, tasks, own, surgeon, curves, magnitude, random, speed or rate.")
-    ] = "average",
-    form: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
-) -> None:
-    """Print a table of the paper from the results of a sweep, the paper's own figures beside ours."""
-    need_torch()
-    from ..results import table_formats, tables
-    from ..sweeps.store import Results
-
-    if form not in table_formats.FORMATS:
-        raise InputError(f"There is no format {form!r}; there are {', '.join(table_formats.FORMATS)}.")
-    made = tables.make(Results.read(results), kind)
-    if not made.rows:
-        raise InputError(f"{results} has nothing for the table {kind!r}; see `ssmprune sweep --help` for what to add.")
-    print(table_formats.FORMATS[form](made))
 
 
 @app.command()
@@ -124,31 +103,36 @@ def reproduce(
     """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report."""
     prepare(threads)
     from ..results import reproduce as paper
-    from ..sweeps import engines
     from ..sweeps.sweep import ALL
 
-    scale = paper.Scale(parsed_ratios(ratios), _seeds(seeds), examples, final_examples or ALL)
-    found = paper.trained(checkpoints)
-    with engines.named(engine, address, workers, threads or 1) as chosen, progress() as watch:
-        results = paper.run_all(found, scale, work, data, chosen, command(data), watch)
+    scale = paper.Scale(parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples or ALL)
+    trained = paper.find_trained(checkpoints)
+    with open_session(data, engine, (address, workers, threads or 1)) as session:
+        results = paper.run_all(trained, scale, work, session)
     written = [str(path) for path in paper.write(results, out)]
     rows = [{"written": path} for path in written]
     show({"cells": len(results.cells), "written": written}, as_json, table(f"{len(results.cells)} cells", rows))
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str, int, int], object]]:
-    """A bar on standard error: what was done last, how many cells of how many, the time that is left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=3600) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total)
+def open_session(data: Path | None, engine: str, options: EngineOptions) -> Iterator[Session]:
+    """Start an engine and a bar on standard error: what was done last, how many cells of how many, the time left."""
+    from ..sweeps import engines
+    from ..sweeps.sweep import Session
+
+    with engines.start(engine, *options) as chosen, Bar() as bar:
+
+        def watch(text: str, done: int, total: int) -> None:
+            bar.total = total
+            bar.show(done, text)
+
+        yield Session(data, chosen, typed_command(data), watch)
 
 
-def parsed_ratios(text: str) -> list[float]:
+def parse_ratios(text: str) -> list[float]:
     """Read FIRST:LAST:STEP or numbers with commas between, exactly as they are written.
 
-    >>> parsed_ratios("0.1:0.5:0.2"), parsed_ratios("0.25,0.5")
+    >>> parse_ratios("0.1:0.5:0.2"), parse_ratios("0.25,0.5")
     ([0.1, 0.3, 0.5], [0.25, 0.5])
     """
     if ":" not in text:
@@ -160,13 +144,13 @@ def parsed_ratios(text: str) -> list[float]:
     return [float(first + k * step) for k in range(int((last - first) / step) + 1)]
 
 
-def command(data: Path | None) -> str:
-    """What was typed, without where the data lies."""
+def typed_command(data: Path | None) -> str:
+    """Return what was typed, without where the data lies."""
     words = ["DATA" if data is not None and word == str(data) else word for word in sys.argv[1:]]
     return " ".join(["ssmprune", *words])
 
 
-def _seeds(text: str) -> list[int]:
+def _parse_seeds(text: str) -> list[int]:
     return [_number(seed, int, "--seeds") for seed in text.split(",")]
 
 

@@ -6,19 +6,21 @@ import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
-from .common import Checkpoint, Data, Json, app, show, table
+from .common import Checkpoint, Data, Json, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
+
+if TYPE_CHECKING:
+    from ..training.train import Result
 
 TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
 
 
 @app.command()
@@ -59,36 +61,39 @@ def train(
     prepare(threads)
     from ..models import cards
     from ..training import distributed, recipes
-    from ..training.evaluate import check_fits
     from ..training.gradual_pruning import Schedule
-    from ..training.train import train, tunable
+    from ..training.train import Run, check_job
+    from ..training.train import train as run_training
 
-    before, pruning = load(start) if start else None, None
+    before = load(start) if start else None
     family = model or (before.config.family if before else "s5")
     chosen, how = tasks.get(task), recipes.get(task, family, recipe)
     if recipe == "tune" and before is None:
         raise InputError("The tune recipe goes on with a trained model: name it with --from, or take --recipe cpu.")
+    pruning = None
     if prune_to is not None:
         pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
-    if distributed.asked_for(devices, nodes):
-        # Looked at before there are many: data are fetched or drawn once, and what is wrong with them is said once.
-        examples = chosen.replace(**how.task).load("train", data)
-        if before is not None:
-            check_fits(tunable(before, how), examples)
+    if distributed.needs_launch(devices, nodes):
+        check_job(chosen, how, before, data)  # before there are many: what is wrong is said once
         distributed.check_shares(how.batch, devices * nodes)
         distributed.relaunch(devices, nodes)
-    result = train(chosen, how, out, root=data, seed=seed, start=before, pruning=pruning)
-    if not distributed.speaks_for_all():
+    result = run_training(chosen, how, Run(out, seed), root=data, start=before, pruning=pruning)
+    if not distributed.is_first_process():
         return
     if result.finished:
         command = shlex.join(["ssmprune", *sys.argv[1:]])
         cards.write_card(result.best, cards.of_training(out / "log.jsonl") | {"recipe": recipe, "command": command})
         cards.pass_on(result.best, result.last)
-    there = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
-    facts = asdict(result) | there
+    facts = _facts(result)
     show(facts, as_json, table(f"{family} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
     if not result.finished:  # asked to stop: the same command goes on
         raise typer.Exit(INTERRUPTED)
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    """Return a result for printing, with None for files that are not written yet."""
+    files = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
+    return asdict(result) | files
 
 
 @app.command()
@@ -113,17 +118,14 @@ def evaluate(
     batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
-    from ..models import cards
-    from ..sweeps.cells import at_rate
+    from ..models.cards import task_of
     from ..training.calibration_inputs import part_of
-    from ..training.evaluate import evaluate
-    from ..training.norm_statistics import measure_statistics
+    from ..training.evaluate import at_rate, evaluate, measure_statistics
 
-    model, asked = load(checkpoint), _parsed(settings)
+    model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
-    parameters = cards.task_parameters(checkpoint, task) | asked
-    chosen = at_rate(tasks.get(task).replace(**parameters), every)
+    chosen = at_rate(task_of(checkpoint, task).replace(**asked), every)
     model = model.at_rate(every)
     if measure:
         batches = part_of(chosen.load("train", data), measure)
@@ -135,17 +137,7 @@ def evaluate(
     show(facts, as_json, table(str(checkpoint), [readable]))
 
 
-def prepare(threads: int | None) -> None:
-    """Set the switches that belong to a whole process, which the library never touches."""
-    need_torch()
-    import torch
-
-    torch.set_flush_denormal(True)  # before any other thread exists: they inherit it
-    if threads:
-        torch.set_num_threads(threads)
-
-
-def _parsed(settings: list[str]) -> dict[str, Any]:
+def _parse(settings: list[str]) -> dict[str, Any]:
     """Read name=number pairs."""
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, value in pairs:
@@ -159,24 +151,11 @@ def list_recipes(as_json: bool) -> None:
     need_torch()
     from ..training import recipes
 
-    every = {key: recipes.differences(*key) for key in recipes.found()}
-    data = [
-        {
-            "task": task,
-            "model": family,
-            "recipe": name,
-            **asdict(recipes.get(task, family, name)),
-            "differences": changed,
-        }
-        for (task, family, name), changed in every.items()
-    ]
-    rows = [
-        {
-            "task": task,
-            "model": family,
-            "recipe": name,
-            "differs from the paper's in": ", ".join(f"{key} {old} -> {new}" for key, (old, new) in changed.items()),
-        }
-        for (task, family, name), changed in every.items()
-    ]
+    data, rows = [], []
+    for (task, family, name), recipe in recipes.found().items():
+        names = {"task": task, "model": family, "recipe": name}
+        changes = recipes.differences(task, family, name)
+        data.append(names | asdict(recipe) | {"differences": changes})
+        words = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in changes.items())
+        rows.append(names | {"differs from the paper's in": words})
     show({"recipes": data}, as_json, table("Recipes", rows))

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .. import tasks
 from ..errors import InputError
 from ..files import read_whole, write_atomically
+from ..tasks._task import Task
 
 
 def card_path(checkpoint: Path) -> Path:
@@ -65,7 +67,7 @@ def of_training(log: Path) -> dict[str, Any]:
 
 
 def pass_on(checkpoint: Path, made_of_it: Path) -> None:
-    """Say of a model that was made of another one on which task, with which parameters, it can be evaluated."""
+    """Give a model that was made of a checkpoint the part of its card that says how to evaluate it."""
     card = read_card(checkpoint)
     if card.get("task"):
         write_card(made_of_it, {key: card[key] for key in ("task", "task_parameters", "model") if key in card})
@@ -73,8 +75,16 @@ def pass_on(checkpoint: Path, made_of_it: Path) -> None:
         card_path(made_of_it).unlink(missing_ok=True)  # of what was there before
 
 
+def task_of(checkpoint: Path, name: str | None = None) -> Task:
+    """Return the task called `name`, else the one of the card, with the parameters the checkpoint was trained with."""
+    name = name or read_card(checkpoint).get("task")
+    if name is None:
+        raise InputError(f"{checkpoint} has no card that names its task; say which with --task.")
+    return tasks.get(str(name)).replace(**task_parameters(checkpoint, str(name)))
+
+
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:
-    """Return the parameters of the task that a checkpoint was trained with, empty if its card tells of none."""
+    """Return the parameters of the task that a checkpoint was trained with, empty where its card names none."""
     card = read_card(checkpoint)
     parameters = card.get("task_parameters", {}) if card.get("task") == task else {}
     if not isinstance(parameters, dict):

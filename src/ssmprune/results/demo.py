@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ..bench.timing import interleaved
-from ..bench.work import parameters
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models.classifier import Classifier
+from ..models.size import parameters
 from ..pruning import Pruning
 from ..targets import GRID
 from ..tasks._sample import load_sample
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
-RATIOS = GRID
-EVALUATIONS = 1 + len(RATIOS) * len(METHODS)  # how often `tick` is called
+EVALUATIONS = 1 + len(GRID) * len(METHODS)  # how often `tick` is called
 ROUNDS = 3  # of timing
 
 
@@ -57,7 +56,7 @@ def demo(tick: Callable[[], object] = lambda: None) -> list[Row]:
 
     small = {0.0: model}
     accuracies = {0.0: dict.fromkeys(METHODS, accuracy(model))}
-    for ratio in RATIOS:
+    for ratio in GRID:
         pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
         accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
         small[ratio] = pruned["Surgeon"]

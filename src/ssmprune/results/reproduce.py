@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,14 +10,13 @@ from ..errors import InputError
 from ..files import write_atomically
 from ..models.cards import card_path
 from ..sweeps import approaches
-from ..sweeps.engines import Engine
 from ..sweeps.store import Results
-from ..sweeps.sweep import ALL, Entry, Sweep, entries, sweep
+from ..sweeps.sweep import ALL, Entry, Session, Sweep, entries, sweep
 from ..targets import GRID
 from . import figures, page, table_formats, tables
-from .query import BUDGET, View
+from .query import BUDGET, Query
 
-TIMED = ("last", "surgeon")  # speed hangs on the sizes alone, so these stand for all
+TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
 SHOWN = ("trade-off",)  # figures on the front page; it links to the others
 
@@ -32,53 +31,45 @@ class Scale:
     final_examples: int = ALL
 
 
-def trained(folder: Path) -> list[Entry]:
-    """Every checkpoint of a folder that has a card."""
-    found = entries(sorted(file for file in folder.glob("*.safetensors") if card_path(file).is_file()))
-    if not found:
+def find_trained(folder: Path) -> list[Entry]:
+    """Return every checkpoint of a folder that has a card."""
+    files = sorted(file for file in folder.glob("*.safetensors") if card_path(file).is_file())
+    if not files:
         raise InputError(f"{folder} holds no checkpoint with a card; train one with `ssmprune train`, or name another.")
-    return found
+    return entries(files)
 
 
-def run_all(
-    checkpoints: Sequence[Entry],
-    scale: Scale,
-    work: Path,
-    root: Path | None = None,
-    engine: Engine | None = None,
-    command: str = "",
-    watch: Callable[[str, int, int], object] = lambda text, done, total: None,
-) -> Results:
+def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Session | None = None) -> Results:
     """Do all the sweeps, into a folder from which an interrupted run goes on."""
     timed = Sweep(TIMED, scale.ratios, scale.seeds, scale.examples, speed=True)
-    every = replace(
+    searched = replace(
         timed, methods=approaches.default(), speed=False, max_loss=BUDGET, final_examples=scale.final_examples
     )
     results = Results(work, {})
-    for plan in (timed, every):
-        results = sweep(checkpoints, plan, work, root, engine, command, watch)
+    for plan in (timed, searched):
+        results = sweep(checkpoints, plan, work, session)
     for entry in checkpoints:
-        ratio = View(results).last_ratio(results.entry(entry.name))
+        ratio = Query(results).last_ratio(results.entry(entry.name))
         if "every" in entry.task.parameters() and ratio:
             slow = Sweep(methods=SLOWED, ratios=[ratio], examples=scale.final_examples, every=2)
-            results = sweep([entry], slow, work, root, engine, command, watch)
+            results = sweep([entry], slow, work, session)
     return results
 
 
 def write(results: Results, out: Path) -> list[Path]:
     """Write tables, figures, the report and the cells themselves into a folder, with a front page."""
     written = []
-    every = {kind: tables.make(results, kind) for kind in tables.KINDS}
-    filled = {kind: table for kind, table in every.items() if table.rows}
+    made = {kind: tables.make(results, kind) for kind in tables.KINDS}
+    filled = {kind: table for kind, table in made.items() if table.rows}
+    writers = {"md": table_formats.markdown, "tex": table_formats.latex, "json": table_formats.as_json}
     for kind, table in filled.items():
-        writers = {"md": table_formats.markdown, "tex": table_formats.latex, "json": table_formats.as_json}
-        written += [_written(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
+        written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
     page.write(results, out / "report.html")
     raw = {name: (results.folder / name).read_text() for name in ("sweep.json", "cells.jsonl")}
-    written += [_written(out / name, text) for name, text in raw.items()]  # `ssmprune table OUT` makes tables of them
+    written += [_write(out / name, text) for name, text in raw.items()]  # `ssmprune table OUT` makes tables of them
     front = _front_page(results, filled.values(), [path.relative_to(out) for path in drawn], out / "notes.md")
-    return [*written, *drawn, out / "report.html", _written(out / "README.md", front)]
+    return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
 
 
 def _front_page(results: Results, filled: Iterable[table_formats.Table], drawn: list[Path], notes: Path) -> str:
@@ -98,6 +89,6 @@ def _front_page(results: Results, filled: Iterable[table_formats.Table], drawn: 
     return "\n\n".join(parts) + "\n"
 
 
-def _written(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> Path:
     write_atomically(path, text.encode())
     return path

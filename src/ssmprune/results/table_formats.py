@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], digits: int = 2) -> Mean:
-        """Of these values, none of which may also be."""
+        """Return the mean of these values, of which there may be none."""
         if not values:
             return cls(None, 0.0, 0, digits)
         return cls(float(np.mean(values)), float(np.std(values)), len(values), digits)
@@ -50,16 +50,16 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Every column that a row has, in the order they appear."""
+        """Return every column that a row has, in the order they appear."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     def texts(self) -> list[list[str]]:
-        """What each row shows in each column."""
-        return [[_shown(row.get(name)) for name in self.columns] for row in self.rows]
+        """Return what each row shows in each column."""
+        return [[_format(row.get(name)) for name in self.columns] for row in self.rows]
 
 
 def fixed(value: float, digits: int = 2) -> str:
-    """A number with so many digits after the point; there is no -0.
+    """Return a number with so many digits after the point; there is no -0.
 
     >>> fixed(-0.001), fixed(-0.1)
     ('0.00', '-0.10')
@@ -68,7 +68,7 @@ def fixed(value: float, digits: int = 2) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table that GitHub shows.
+    """Return a table that GitHub shows.
 
     >>> print(markdown(Table("Loss", [{"method": "LAST", "points": 0.5}], ["On sMNIST."])))
     ### Loss
@@ -79,19 +79,35 @@ def markdown(table: Table) -> str:
     <BLANKLINE>
     On sMNIST.
     """
-    lines = [table.columns, ["---"] * len(table.columns), *table.texts()]
-    body = [f"| {' | '.join(line)} |" if line is not lines[1] else f"|{'|'.join(line)}|" for line in lines]
-    return "\n".join([f"### {table.title}", "", *body, *(part for note in table.notes for part in ("", note))])
+    body = markdown_rows(table.columns, table.texts())
+    return "\n\n".join([f"### {table.title}", body, *table.notes])
+
+
+def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], *, aligned: bool = False) -> str:
+    """Return the lines of a Markdown table; `aligned` columns line up for those who read the source.
+
+    >>> print(markdown_rows(["method", "points"], [["LAST", "0.50"]], aligned=True))
+    | method | points |
+    | ------ | ------ |
+    | LAST   | 0.50   |
+    """
+    lines = [columns, *rows]
+    if not aligned:
+        head, *body = (f"| {' | '.join(line)} |" for line in lines)
+        return "\n".join([head, f"|{'---|' * len(columns)}", *body])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
 def latex(table: Table) -> str:
-    """A table for booktabs."""
-    lines = [" & ".join(map(_escaped, line)) + r" \\" for line in [table.columns, *table.texts()]]
-    notes = "".join(f" {_escaped(note)}" for note in table.notes)
+    """Return a table for booktabs."""
+    lines = [" & ".join(map(_escape, line)) + r" \\" for line in [table.columns, *table.texts()]]
+    notes = "".join(f" {_escape(note)}" for note in table.notes)
     return "\n".join(
         [
             r"\begin{table}",
-            rf"\caption{{{_escaped(table.title)}.{notes}}}",
+            rf"\caption{{{_escape(table.title)}.{notes}}}",
             rf"\begin{{tabular}}{{{'l' * len(table.columns)}}}",
             r"\toprule",
             lines[0],
@@ -105,7 +121,7 @@ def latex(table: Table) -> str:
 
 
 def as_json(table: Table) -> str:
-    """The numbers, unrounded."""
+    """Return the numbers as JSON, unrounded."""
     rows = [{name: _plain(value) for name, value in row.items()} for row in table.rows]
     return json.dumps({"title": table.title, "rows": rows, "notes": table.notes}, indent=2)
 
@@ -113,7 +129,7 @@ def as_json(table: Table) -> str:
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": markdown, "latex": latex, "json": as_json}
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "–"
     return fixed(value) if isinstance(value, float) else str(value)
@@ -125,7 +141,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for plain, escaped in LATEX.items():
         text = text.replace(plain, escaped)
     return text

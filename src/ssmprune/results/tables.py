@@ -10,75 +10,78 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import one_of
 from ..sweeps.store import FULL, Cell, Results
+from ..targets import Largest
 from . import paper
-from .curves import curves as curves_of
-from .curves import label
-from .query import Tested, View
+from .query import Query, Tested, label
+from .query import curves as curves_of
 from .table_formats import Mean, Table, fixed
 
 Row = dict[str, Any]
 HINF = ("uniform-hinf", "global-hinf", "last")
 MAGNITUDE = ("random", "uniform-magnitude", "global-magnitude", "lamp", *HINF)
 RANDOM = ("unstructured-random", "random")
-SURGEON = ("last", "aire", "balanced", "last+refit", "surgeon-without-data", "surgeon")
+AROUND_SURGEON = ("last", "aire", "balanced", "last+refit", "surgeon-without-data", "surgeon")
 
 
 def make(results: Results, kind: str) -> Table:
-    """The table called `kind`, or an error that lists them."""
-    if kind not in KINDS:
-        raise InputError(f"There is no table {kind!r}; there are {', '.join(KINDS)}.")
-    return KINDS[kind](View(results))
+    """Return the table called `kind`."""
+    return one_of("table", kind, KINDS)(Query(results))
 
 
-def curves(view: View) -> Table:
-    """Accuracy of every method at every ratio, on the sweep's own test examples."""
+def curves(query: Query) -> Table:
+    """Return the accuracy of every method at every ratio, on the sweep's own test examples."""
     rows = []
-    for entry in view.entries():
-        for method, curve in curves_of(view.results, entry["name"]).items():
-            at = zip(curve.ratios, curve.cells.values(), strict=True)
-            shown = {f"{ratio:.0%}": Mean.of([100 * cell.accuracy for cell in seeds]) for ratio, seeds in at}
-            rows.append({"checkpoint": entry["name"], "method": label(method), **shown})
-    return Table("Accuracy (%) at every pruning ratio", rows, [f"On {view.results.about['examples']:,} test examples."])
+    for entry in query.entries():
+        for method, curve in curves_of(query.results, entry["name"]).items():
+            accuracies = {
+                f"{ratio:.0%}": Mean.of([100 * cell.accuracy for cell in seeds]) for ratio, seeds in curve.cells.items()
+            }
+            rows.append({"checkpoint": entry["name"], "method": label(method), **accuracies})
+    note = f"On {query.results.about['examples']:,} test examples."
+    return Table("Accuracy (%) at every pruning ratio", rows, [note])
 
 
-def average(view: View) -> Table:
-    """Average pruning ratio and loss at LAST's largest ratios, over all tasks and over the compressible ones."""
-    return _averages(view, view.methods, "Average pruning ratio and accuracy loss at LAST's largest ratio")
+def average(query: Query) -> Table:
+    """Return the average ratio and loss at LAST's largest ratios, over all tasks and over the compressible ones."""
+    return _averages(query, query.methods, "Average pruning ratio and accuracy loss at LAST's largest ratio")
 
 
-def magnitude(view: View) -> Table:
-    """The same of the magnitude criteria beside H-infinity."""
-    return _averages(view, MAGNITUDE, "Magnitude and H∞ criteria at LAST's largest ratio")
+def magnitude(query: Query) -> Table:
+    """Return the same of the magnitude criteria beside H-infinity."""
+    return _averages(query, MAGNITUDE, "Magnitude and H∞ criteria at LAST's largest ratio")
 
 
-def random(view: View) -> Table:
-    """The same of states and of single elements taken at random."""
-    return _averages(view, RANDOM, "Random pruning of states and of single elements at LAST's largest ratio")
+def random(query: Query) -> Table:
+    """Return the same of states and of single elements taken at random."""
+    return _averages(query, RANDOM, "Random pruning of states and of single elements at LAST's largest ratio")
 
 
-def _averages(view: View, methods: Iterable[str], title: str) -> Table:
+def _averages(query: Query, methods: Iterable[str], title: str) -> Table:
     rows: list[Row] = []
     orders = []
-    for family in view.families:
+    for family in query.families:
         losses = {}
-        for method in (name for name in view.methods if name in set(methods)):
-            at_last = [(view.last_ratio(entry), _lost_at_last(view, entry, method)) for entry in view.entries(family)]
-            known = [(100 * ratio, lost) for ratio, lost in at_last if ratio is not None and lost is not None]
-            squeezed = [(ratio, lost) for ratio, lost in known if ratio > 0]
+        for method in (name for name in query.methods if name in set(methods)):
+            pairs = _at_last_ratios(query, family, method)
             printed = paper.AVERAGE.get((family, method))
-            if known and printed:
-                losses[method] = (float(np.mean([lost for _, lost in known])), printed[2])
-            row: Row = {"model": family.upper(), "method": label(method), "tasks": len(known)}
-            row |= {"ratio (compressible only), %": _pair(known, squeezed, 0)}
-            row |= {"loss (compressible only), points": _pair(known, squeezed, 1)}
-            row |= {"paper: ratio, %": f"{printed[0]:.2f} ({printed[1]:.2f})" if printed else None}
-            row |= {"paper: loss, points": f"{printed[2]:.2f} ({printed[3]:.2f})" if printed else None}
-            rows.append(row)
+            if pairs and printed:
+                losses[method] = (float(np.mean([lost for _, lost in pairs])), printed[2])
+            rows.append(
+                {
+                    "model": family.upper(),
+                    "method": label(method),
+                    "tasks": len(pairs),
+                    "ratio (compressible only), %": _means(pairs, column=0),
+                    "loss (compressible only), points": _means(pairs, column=1),
+                    "paper: ratio, %": f"{printed[0]:.2f} ({printed[1]:.2f})" if printed else None,
+                    "paper: loss, points": f"{printed[2]:.2f} ({printed[3]:.2f})" if printed else None,
+                }
+            )
         orders += _orders(family, losses)
     notes = [
-        _how_chosen(view),
+        _how_chosen(query),
         *orders,
         "The paper's averages are over 10 tasks for S5 and 8 for S4D, of models trained on GPUs; ours are over the "
         "checkpoints of this sweep.",
@@ -88,7 +91,7 @@ def _averages(view: View, methods: Iterable[str], title: str) -> Table:
 
 
 def _orders(family: str, losses: dict[str, tuple[float, float]]) -> list[str]:
-    """Whether the methods that both have come in the paper's order, from the smallest loss up."""
+    """Say whether the methods that both have come in the paper's order, from the smallest loss up."""
     ours, theirs = (", ".join(label(name) for name in sorted(losses, key=lambda m: losses[m][k])) for k in (0, 1))
     if len(losses) < 2:
         return []
@@ -97,176 +100,193 @@ def _orders(family: str, losses: dict[str, tuple[float, float]]) -> list[str]:
     return [f"{family.upper()}: from the smallest loss up, our order is {ours}; the paper's is {theirs}."]
 
 
-def _lost_at_last(view: View, entry: Row, method: str) -> float | None:
-    ratio = view.last_ratio(entry)
-    if ratio is None:
+def _at_last_ratios(query: Query, family: str, method: str) -> list[tuple[float, float]]:
+    """Return (LAST's largest ratio in per cent, points the method loses there) of every checkpoint that has both."""
+    pairs = []
+    for entry in query.entries(family):
+        ratio = query.last_ratio(entry)
+        tests = [] if ratio is None else query.over_seeds(entry["name"], method, ratio)
+        if ratio is not None and tests:
+            pairs.append((100 * ratio, float(np.mean([tested.lost for tested in tests]))))
+    return pairs
+
+
+def _means(pairs: list[tuple[float, float]], column: int) -> str | None:
+    """Return the mean over all tasks and, in brackets, over those that LAST can compress."""
+    if not pairs:
         return None
-    seen = view.over_seeds(entry["name"], method, ratio)
-    return float(np.mean([one.lost for one in seen])) if seen else None
+    compressible = [pair[column] for pair in pairs if pair[0] > 0]
+    inner = fixed(float(np.mean(compressible))) if compressible else "–"
+    return f"{fixed(float(np.mean([pair[column] for pair in pairs])))} ({inner})"
 
 
-def _pair(every: list[tuple[float, float]], squeezed: list[tuple[float, float]], column: int) -> str | None:
-    if not every:
-        return None
-    inner = fixed(float(np.mean([line[column] for line in squeezed]))) if squeezed else "–"
-    return f"{fixed(float(np.mean([line[column] for line in every])))} ({inner})"
-
-
-def tasks(view: View) -> Table:
-    """Every method at LAST's largest ratio of each task: mean and deviation over seeds, the paper's beside."""
+def tasks(query: Query) -> Table:
+    """Return every method at LAST's largest ratio of each task: mean and deviation over seeds, the paper's beside."""
     rows = []
-    for (task, family), entries in _groups(view).items():
+    for (task, family), entries in _groups(query).items():
         line = paper.TASKS.get((task, family))
-        ratios = [ratio for entry in entries if (ratio := view.last_ratio(entry)) is not None]
-        for method in (FULL, *view.methods):
-            seen = [one for entry in entries for one in _at_last(view, entry, method)]
-            if not seen:
+        ratios = [ratio for entry in entries if (ratio := query.last_ratio(entry)) is not None]
+        for method in (FULL, *query.methods):
+            tests = [tested for entry in entries for tested in _at_last(query, entry, method)]
+            if not tests:
                 continue
-            printed = line.accuracy.get(method) if line else None
+            printed = line is not None and method in line.accuracy
             rows.append(
                 {
                     "task": task,
                     "model": family.upper(),
                     "method": label(method),
                     "ratio, %": Mean.of([0.0] if method == FULL else [100 * ratio for ratio in ratios], 0),
-                    "accuracy, %": Mean.of([one.accuracy for one in seen]),
-                    "loss, points": Mean.of([one.lost for one in seen]),
-                    "examples": max(one.examples for one in seen),
-                    "paper: ratio, %": None
-                    if not line or not printed
-                    else 0
-                    if method == FULL
-                    else f"{line.ratio:.0f}",
-                    "paper: accuracy, %": f"{printed[0]:.2f} ± {printed[1]:.2f}" if printed else None,
+                    "accuracy, %": Mean.of([tested.accuracy for tested in tests]),
+                    "loss, points": Mean.of([tested.lost for tested in tests]),
+                    "examples": max(tested.examples for tested in tests),
+                    "paper: ratio, %": _printed_ratio(line, method) if line and printed else None,
+                    "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
                 }
             )
-    return Table("Accuracy at LAST's largest ratio", rows, [_how_chosen(view), *paper.ERRATA["tasks"]])
+    return Table("Accuracy at LAST's largest ratio", rows, [_how_chosen(query), *paper.ERRATA["tasks"]])
 
 
-def own(view: View) -> Table:
-    """Every method at the largest ratio that it reaches itself."""
+def own(query: Query) -> Table:
+    """Return every method at the largest ratio that it reaches itself."""
     rows = []
-    for entry in view.entries():
-        for method in view.methods:
-            seeds = view.seeds(entry["name"], method)
-            found = {seed: largest for seed in seeds if (largest := view.largest(entry, method, seed))}
-            seen = [view.tested(entry["name"], method, largest.on_grid, seed) for seed, largest in found.items()]
-            exact = [view.tested(entry["name"], method, largest.exact, seed) for seed, largest in found.items()]
-            if found:
-                rows.append(
-                    {
-                        "checkpoint": entry["name"],
-                        "method": label(method),
-                        "ratio, %": Mean.of([100 * largest.on_grid for largest in found.values()], 0),
-                        "test loss, points": Mean.of([one.lost for one in seen if one]),
-                        "to one state, %": Mean.of([100 * largest.exact for largest in found.values()], 1),
-                        "its test loss, points": Mean.of([one.lost for one in exact if one]),
-                        "examples": max((one.examples for one in seen + exact if one), default=None),
-                    }
-                )
-    return Table("The largest ratio of each method", rows, [_how_chosen(view)])
+    for entry in query.entries():
+        for method in query.methods:
+            by_seed = {seed: query.largest(entry, method, seed) for seed in query.seeds(entry["name"], method)}
+            reached = {seed: largest for seed, largest in by_seed.items() if largest is not None}
+            if reached:
+                names = {"checkpoint": entry["name"], "method": label(method)}
+                rows.append(names | _own(query, entry, method, reached))
+    return Table("The largest ratio of each method", rows, [_how_chosen(query)])
 
 
-def surgeon(view: View) -> Table:
-    """The largest ratio within the loss: LAST, what is past it, and the average per model family."""
-    methods = [name for name in SURGEON if name in view.methods]
+def _own(query: Query, entry: Row, method: str, reached: dict[int, Largest]) -> Row:
+    """Return what a method reaches with its seeds, and what that costs on the test set."""
+
+    def tests(ratio_of: Callable[[Largest], float]) -> list[Tested]:
+        tries = (query.test(entry["name"], method, ratio_of(reached[seed]), seed) for seed in reached)
+        return [tested for tested in tries if tested]
+
+    on_grid, exact = tests(lambda largest: largest.on_grid), tests(lambda largest: largest.exact)
+    return {
+        "ratio, %": Mean.of([100 * largest.on_grid for largest in reached.values()], 0),
+        "test loss, points": Mean.of([tested.lost for tested in on_grid]),
+        "to one state, %": Mean.of([100 * largest.exact for largest in reached.values()], 1),
+        "its test loss, points": Mean.of([tested.lost for tested in exact]),
+        "examples": max((tested.examples for tested in on_grid + exact), default=None),
+    }
+
+
+def surgeon(query: Query) -> Table:
+    """Return the largest ratios within the loss: LAST, what is past it, and the average per model family."""
+    methods = [name for name in AROUND_SURGEON if name in query.methods]
     rows = []
-    for family in view.families:
-        found = {entry["name"]: _largest_ratios(view, entry, methods) for entry in view.entries(family)}
-        rows += [{"checkpoint": name, **row} for name, row in found.items()]
-        if len(found) > 1:
-            means = {key: [row[key] for row in found.values() if row[key] is not None] for key in map(label, methods)}
-            mean = {key: float(np.mean(values)) if values else None for key, values in means.items()}
-            rows.append({"checkpoint": f"average of {family.upper()}", **mean})
+    for family in query.families:
+        ratios = {entry["name"]: _largest_ratios(query, entry, methods) for entry in query.entries(family)}
+        rows += [{"checkpoint": name, **row} for name, row in ratios.items()]
+        if len(ratios) > 1:
+            columns = {name: [row[name] for row in ratios.values()] for name in map(label, methods)}
+            means = {name: _mean(column) for name, column in columns.items()}
+            rows.append({"checkpoint": f"average of {family.upper()}", **means})
     note = "In per cent of the states, to one state. The surgeon and the refits see 200 unlabelled training sequences."
-    return Table(f"Largest ratio (%) that loses at most {view.budget:g} point", rows, [note, _how_chosen(view)])
+    return Table(f"Largest ratio (%) that loses at most {query.budget:g} point", rows, [note, _how_chosen(query)])
 
 
-def _largest_ratios(view: View, entry: Row, methods: list[str]) -> Row:
-    found = {method: view.largest(entry, method) for method in methods}
-    return {label(method): 100 * largest.exact if largest else None for method, largest in found.items()}
+def _mean(column: list[float | None]) -> float | None:
+    values = [value for value in column if value is not None]
+    return float(np.mean(values)) if values else None
 
 
-def speed(view: View) -> Table:
-    """How much faster the pruned models are, where that was measured."""
+def _largest_ratios(query: Query, entry: Row, methods: list[str]) -> Row:
+    by_method = {method: query.largest(entry, method) for method in methods}
+    return {label(method): 100 * largest.exact if largest else None for method, largest in by_method.items()}
+
+
+def speed(query: Query) -> Table:
+    """Return how much faster the pruned models are, where that was measured."""
     rows = []
-    for entry in view.entries():
+    for entry in query.entries():
         timed: dict[tuple[str, float], list[Cell]] = {}
-        for cell in view.results.cells:
+        for cell in query.results.cells:
             if cell.checkpoint == entry["name"] and cell.speed is not None and cell.parameters < cell.parameters_before:
                 timed.setdefault((cell.method, cell.ratio), []).append(cell)
         for (method, ratio), cells in timed.items():
-            same = method == "last" and ratio == view.last_ratio(entry) and entry["family"] == "s5"
+            same = method == "last" and ratio == query.last_ratio(entry) and entry["family"] == "s5"
             printed = paper.SPEED.get(entry["task"]) if same else None
-            row: Row = {"checkpoint": entry["name"], "method": label(method), "ratio, %": f"{100 * ratio:.0f}"}
-            row |= {"times faster": Mean.of([cell.speed for cell in cells if cell.speed is not None])}
-            row |= {
-                "parameters left, %": Mean.of([100 * cell.parameters / cell.parameters_before for cell in cells], 1)
-            }
-            row |= {"paper: ratio, %": f"{paper.TASKS[entry['task'], 's5'].ratio:.0f}" if printed else None}
-            row |= {"paper: times faster": printed[0] if printed else None}
-            rows.append(row)
+            left = [100 * cell.parameters / cell.parameters_before for cell in cells]
+            rows.append(
+                {
+                    "checkpoint": entry["name"],
+                    "method": label(method),
+                    "ratio, %": f"{100 * ratio:.0f}",
+                    "times faster": Mean.of([cell.speed for cell in cells if cell.speed is not None]),
+                    "parameters left, %": Mean.of(left, 1),
+                    "paper: ratio, %": f"{paper.TASKS[entry['task'], 's5'].ratio:.0f}" if printed else None,
+                    "paper: times faster": printed[0] if printed else None,
+                }
+            )
     note = "Ours on a CPU, evaluation of one batch, timed in turns with the full model; the paper's on an RTX 3090."
     return Table("Speed of the shrunk models", rows, [note])
 
 
-def rate(view: View) -> Table:
-    """Accuracy at the rate of training and at others, full and pruned: the step grows as the rate falls."""
+def rate(query: Query) -> Table:
+    """Return the accuracy at the rate of training and at others, full and pruned: the step grows as the rate falls."""
     rows = []
-    for (task, family), entries in _groups(view).items():
-        line = paper.TASKS.get((task, family))
-        printed = line.half_rate if line and line.half_rate else {}
-        for method in (FULL, *view.methods):
-            at = [(entry, 0.0 if method == FULL else view.last_ratio(entry)) for entry in entries]
-            for slow in sorted({cell.rate for cell in view.results.cells} - {1.0}, reverse=True):
-                pairs = [
-                    pair
-                    for entry, ratio in at
-                    if ratio is not None
-                    for pair in view.at_both_rates(entry["name"], method, ratio, slow)
-                ]
+    rates = sorted({cell.rate for cell in query.results.cells} - {1.0}, reverse=True)
+    for (task, family), entries in _groups(query).items():
+        for method in (FULL, *query.methods):
+            at = [(entry, 0.0 if method == FULL else query.last_ratio(entry)) for entry in entries]
+            pruned = [(entry["name"], ratio) for entry, ratio in at if ratio is not None]
+            for rate in rates:
+                pairs = [pair for name, ratio in pruned for pair in query.at_both_rates(name, method, ratio, rate)]
                 if pairs:
-                    rows.append(
-                        {
-                            "task": task,
-                            "model": family.upper(),
-                            "method": label(method),
-                            "ratio, %": Mean.of([100 * ratio for _, ratio in at if ratio is not None], 0),
-                            "examples": max(usual.examples for usual, _ in pairs),
-                            "accuracy, %": Mean.of([usual.accuracy for usual, _ in pairs]),
-                            f"at {slow:g} of the rate, %": Mean.of([slowed.accuracy for _, slowed in pairs]),
-                            "paper: accuracy, %": _printed(line.accuracy if line else {}, method),
-                            "paper: at 0.5 of the rate, %": _printed(printed, method),
-                        }
-                    )
+                    names = {"task": task, "model": family.upper(), "method": label(method)}
+                    ratios = {"ratio, %": Mean.of([100 * ratio for _, ratio in pruned], 0)}
+                    rows.append(names | ratios | _at_rate(pairs, rate, paper.TASKS.get((task, family)), method))
     return Table("Another sampling rate after pruning", rows, ["Pruned at the rate of training, by its scores."])
+
+
+def _at_rate(pairs: list[tuple[Tested, Tested]], rate: float, line: paper.Line | None, method: str) -> Row:
+    """Return the accuracies at the rate of training and at a slower one, the paper's beside."""
+    return {
+        "examples": max(usual.examples for usual, _ in pairs),
+        "accuracy, %": Mean.of([usual.accuracy for usual, _ in pairs]),
+        f"at {rate:g} of the rate, %": Mean.of([slow.accuracy for _, slow in pairs]),
+        "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
+        "paper: at 0.5 of the rate, %": _printed(line.half_rate or {}, method) if line else None,
+    }
+
+
+def _printed_ratio(line: paper.Line, method: str) -> str | int:
+    return 0 if method == FULL else f"{line.ratio:.0f}"
 
 
 def _printed(figures: dict[str, tuple[float, float]], method: str) -> str | None:
     return f"{figures[method][0]:.2f} ± {figures[method][1]:.2f}" if method in figures else None
 
 
-def _groups(view: View) -> dict[tuple[str, str], list[Row]]:
-    """Checkpoints of one task and family: the same model trained with several seeds."""
+def _groups(query: Query) -> dict[tuple[str, str], list[Row]]:
+    """Return the checkpoints of each task and family: the same model trained with several seeds."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for entry in view.entries():
+    for entry in query.entries():
         groups.setdefault((entry["task"], entry["family"]), []).append(entry)
     return groups
 
 
-def _at_last(view: View, entry: Row, method: str) -> list[Tested]:
-    ratio = view.last_ratio(entry)
+def _at_last(query: Query, entry: Row, method: str) -> list[Tested]:
+    ratio = query.last_ratio(entry)
     if ratio is None and method != FULL:
         return []
-    return view.over_seeds(entry["name"], method, 0.0 if method == FULL else ratio or 0.0)
+    return query.over_seeds(entry["name"], method, 0.0 if method == FULL else ratio or 0.0)
 
 
-def _how_chosen(view: View) -> str:
-    searched = any(cell.split == "val" for cell in view.results.cells)
+def _how_chosen(query: Query) -> str:
+    searched = any(cell.split == "val" for cell in query.results.cells)
     where = "validation examples" if searched else "the test examples of the sweep"
-    return f"Largest ratios lose at most {view.budget:g} point of accuracy on {where}; accuracies are on test examples."
+    within = f"at most {query.budget:g} point of accuracy"
+    return f"Largest ratios lose {within} on {where}; accuracies are on test examples."
 
 
-KINDS: dict[str, Callable[[View], Table]] = {
+KINDS: dict[str, Callable[[Query], Table]] = {
     function.__name__: function for function in (average, tasks, own, surgeon, curves, magnitude, random, speed, rate)
 }

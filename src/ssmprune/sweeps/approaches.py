@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from .. import apply
@@ -32,7 +32,7 @@ class Subject:
 
     @property
     def systems(self) -> dict[str, DiagonalSystem]:
-        """Every layer; states with unstable poles stay."""
+        """Return every layer; states with unstable poles stay."""
         return self.pruning(LAST, with_data=False, seed=0).systems
 
     def pruning(self, method: Method, with_data: bool, seed: int) -> Pruning[Classifier]:
@@ -63,6 +63,7 @@ class Approach:
         return (apply.shrink(subject.model, plan) if plan else subject.model), plan
 
 
+@cache
 def found() -> dict[str, Approach]:
     """Return every approach by name: the methods, those that re-fit on data, then what is more or less than a method.
 

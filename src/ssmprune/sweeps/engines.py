@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ..errors import InputError, need
+from ..errors import InputError, need, one_of
 from .approaches import Subject
 from .cells import Done, Job, run
 
@@ -21,11 +21,10 @@ class Engine(Protocol):
 
 
 @contextmanager
-def named(name: str, address: str | None = None, workers: int | None = None, threads: int = 1) -> Iterator[Engine]:
-    """The engine "local" or "ray"; the other arguments are those of `Ray`."""
-    if name not in ("local", "ray"):
-        raise InputError(f"There is no engine {name!r}; there are local and ray.")
-    if name == "local":
+def start(name: str, address: str | None = None, workers: int | None = None, threads: int = 1) -> Iterator[Engine]:
+    """Start the engine "local" or "ray" and end it again; the other arguments are those of `Ray`."""
+    kind = one_of("engine", name, {"local": Local, "ray": Ray})
+    if kind is Local:
         yield Local()
         return
     engine = Ray(address, workers, threads)
@@ -48,7 +47,7 @@ class Ray:
 
     def __init__(self, address: str | None = None, workers: int | None = None, threads: int = 1) -> None:
         """Join the cluster at `address`, or start one on this machine; a worker for every `threads` CPUs."""
-        self._ray = ray = _ray()
+        self._ray = ray = need("ray", "ray", "The engine ray needs Ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
         try:
             ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
@@ -65,15 +64,8 @@ class Ray:
             shared = self._ray.put(subject)
             self._ray.get([worker.take.remote(shared) for worker in self._workers])
             self._sent = subject.name
-        waiting, running = list(reversed(jobs)), {}
-        for worker in self._workers[: len(jobs)]:
-            running[worker.do.remote(waiting.pop())] = worker
-        while running:
-            (ready,), _ = self._ray.wait(list(running))
-            worker = running.pop(ready)
-            if waiting:
-                running[worker.do.remote(waiting.pop())] = worker
-            yield self._ray.get(ready)
+        pool = self._ray.util.ActorPool(self._workers)
+        yield from pool.map_unordered(lambda worker, job: worker.do.remote(job), jobs)
 
     def close(self) -> None:
         """Leave the cluster; one that was started here ends."""
@@ -95,7 +87,3 @@ class _Worker:
 
     def do(self, job: Job) -> Done:
         return run(self._subject, job)
-
-
-def _ray() -> Any:
-    return need("ray", "ray", "The engine ray needs Ray")

@@ -62,12 +62,12 @@ class Cell:
 
     @property
     def key(self) -> Key:
-        """What identifies the cell."""
+        """Return what identifies the cell."""
         return Key(*(getattr(self, name) for name in Key._fields))
 
     @property
     def pruned(self) -> float:
-        """The share of all states that is gone; floors can keep it below `ratio`."""
+        """Return the share of all states that is gone; floors can keep it below `ratio`."""
         return 1 - sum(self.states.values()) / max(1, sum(self.states_before.values()))
 
 
@@ -90,19 +90,18 @@ class Results:
 
     @cached_property
     def by_key(self) -> dict[Key, Cell]:
-        """Every cell by what identifies it."""
+        """Return every cell by what identifies it."""
         return {cell.key: cell for cell in self.cells}
 
     def entry(self, checkpoint: str) -> dict[str, Any]:
-        """What sweep.json says of a checkpoint."""
-        for entry in self.about["checkpoints"]:
-            if entry["name"] == checkpoint:
-                return dict(entry)
-        known = ", ".join(entry["name"] for entry in self.about["checkpoints"])
-        raise InputError(f"{self.folder} has no checkpoint {checkpoint!r}; it has {known}.")
+        """Return what sweep.json says of a checkpoint."""
+        entries = {entry["name"]: entry for entry in self.about["checkpoints"]}
+        if checkpoint not in entries:
+            raise InputError(f"{self.folder} has no checkpoint {checkpoint!r}; it has {', '.join(entries)}.")
+        return dict(entries[checkpoint])
 
     def checkpoint_file(self, name: str) -> Path:
-        """The file of a checkpoint, as it was given to the sweep; another model there would not go with the cells."""
+        """Return the file of a checkpoint as the sweep was given it; refuse another model that lies there."""
         entry = self.entry(name)
         file = Path(entry["file"])
         if not file.is_file():
@@ -112,11 +111,11 @@ class Results:
         return file
 
     def plan_path(self, cell: Cell | Key) -> Path:
-        """Where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
+        """Return where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
         return plan_path(self.folder, cell)
 
     def plan(self, cell: Cell | Key) -> Plan:
-        """The plan of a cell."""
+        """Return the plan of a cell."""
         return Plan.load(self.plan_path(cell))
 
 
@@ -124,7 +123,7 @@ class Writer:
     """Adds cells to a folder, each on the disk before `add` returns."""
 
     def __init__(self, folder: Path, lines: int) -> None:
-        """Append to the cells of `folder`; see `writing`."""
+        """Append to the cells of `folder`; see `open_results`."""
         self._folder, self._lines = folder, lines
 
     def add(self, cell: Cell, plan: Plan | None = None) -> None:
@@ -143,8 +142,8 @@ class Writer:
 
 
 @contextmanager
-def writing(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Results]]:
-    """Open a folder to add cells to it: a writer, and what an earlier sweep left there.
+def open_results(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Results]]:
+    """Open a folder to add cells to it; yield a writer, and what an earlier sweep has left there.
 
     Checkpoints, methods, ratios and seeds of both are listed in sweep.json. A checkpoint of the same name must be the
     same file. Only one sweep may write at a time.
@@ -157,7 +156,7 @@ def writing(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Resul
     try:
         _lock(lines, folder)
         path = folder / "sweep.json"
-        merged = _merged(_read_about(path), about, folder) if path.is_file() else about
+        merged = _merge(_read_about(path), about, folder) if path.is_file() else about
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
         whole = _whole_lines(folder / "cells.jsonl")
         os.ftruncate(lines, sum(map(len, whole)))  # off with a line that a kill has torn
@@ -167,7 +166,7 @@ def writing(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Resul
 
 
 def plan_path(folder: Path, cell: Cell | Key) -> Path:
-    """Where the plan of a cell lies below a folder of results.
+    """Return where the plan of a cell lies below a folder of results.
 
     >>> cell = Cell("smnist-s5", "smnist", "h2/uniform", 0.5, 0, "test", 9, 1.0, 1.0, 0.0, {}, {}, 1, 1)
     >>> plan_path(Path("results"), cell).as_posix()
@@ -192,8 +191,8 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 
 def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
-    known = {cell_field.name for cell_field in fields(Cell)}
-    found: dict[Key, Cell] = {}
+    names = {cell_field.name for cell_field in fields(Cell)}
+    cells: dict[Key, Cell] = {}
     refused: dict[Key, str] = {}
     for number, line in enumerate(_whole_lines(path), 1):
         try:
@@ -201,11 +200,11 @@ def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
             if "refused" in content:
                 refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
                 continue
-            cell = Cell(**{name: value for name, value in content.items() if name in known})
-            found[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
+            cell = Cell(**{name: value for name, value in content.items() if name in names})
+            cells[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
-    return list(found.values()), refused
+    return list(cells.values()), refused
 
 
 def _whole_lines(path: Path) -> list[bytes]:
@@ -213,8 +212,8 @@ def _whole_lines(path: Path) -> list[bytes]:
     return [line for line in lines if line.endswith(b"\n")]
 
 
-def _merged(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The newer description with everything in it that the older lists."""
+def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the newer description, to which everything that the older lists is added."""
     files = {entry["name"]: entry.get("sha256") for entry in old["checkpoints"]}
     for entry in new["checkpoints"]:
         if files.get(entry["name"], entry.get("sha256")) != entry.get("sha256"):

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import platform
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from ..bench.timing import machine
 from ..errors import InputError
 from ..models import load
-from ..models.cards import read_card
+from ..models.cards import read_card, task_of
+from ..models.classifier import Classifier
 from ..targets import GRID
+from ..tasks._task import Task
 from . import approaches
 from .approaches import Subject
-from .cells import prepared, task_of
+from .cells import CALIBRATION, Done, Job, Needs, load_subject
 from .engines import Engine, Local
-from .ledger import Book
-from .search import largest_ratios, reported
-from .store import FORMAT, FULL, VERSION, Key, Results, writing
+from .search import keys_to_report, largest_ratios
+from .store import FORMAT, FULL, VERSION, Cell, Key, Results, Writer, open_results
 
 ALL = 10**9  # more examples than any split has: all of them
 
@@ -50,19 +50,26 @@ class Sweep:
         if wrong := [ratio for ratio in self.ratios if not 0 < ratio <= 1]:
             raise InputError(f"Ratios must lie above 0 and up to 1 (0 is the full model, always there); got {wrong}.")
 
-    def jobs(self, name: str) -> Iterator[Key]:
-        """The cells of a checkpoint on the test set, the full model first."""
+    def keys(self, name: str) -> Iterator[Key]:
+        """Yield the cells of a checkpoint on the test set, the full model first."""
         yield self.key(name, FULL, 0.0, 0)
         for method in self.methods:
             for seed in self.seeds_of(method):
                 yield from (self.key(name, method, ratio, seed) for ratio in self.ratios)
 
+    @property
+    def needs(self) -> Needs:
+        """Return what its cells need of a checkpoint's data."""
+        calibrated = any(approaches.get(name).calibrated for name in self.methods)
+        splits = ["test"] if self.max_loss is None else ["test", "val"]
+        return Needs(splits, self.every, CALIBRATION if calibrated else 0)
+
     def key(self, name: str, method: str, ratio: float, seed: int, split: str = "test") -> Key:
-        """A cell at this sweep's rate and number of examples."""
+        """Return a cell at this sweep's rate and number of examples."""
         return Key(name, method, ratio, seed, split, self.examples, 1 / self.every)
 
     def seeds_of(self, method: str) -> Sequence[int]:
-        """The seeds that make a difference."""
+        """Return the seeds that make a difference."""
         return self.seeds if approaches.get(method).random else (0,)
 
 
@@ -72,12 +79,17 @@ class Entry:
 
     name: str
     file: Path
-    task: Any
+    task: Task
     card: dict[str, Any]
 
+    @cached_property
+    def model(self) -> Classifier:
+        """Load the model, once."""
+        return load(self.file)
+
     def about(self) -> dict[str, Any]:
-        """What sweep.json says of it."""
-        config = load(self.file).config
+        """Return what sweep.json says of it."""
+        config = self.model.config
         return {
             "name": self.name,
             "file": str(self.file),
@@ -90,30 +102,32 @@ class Entry:
         }
 
 
+@dataclass(frozen=True)
+class Session:
+    """Where a sweep finds its data, where its cells are done, what was typed, and who hears of its progress."""
+
+    root: Path | None = None
+    engine: Engine = field(default_factory=Local)
+    command: str = ""
+    watch: Callable[[str, int, int], object] = lambda text, done, total: None  # what was done, cells of how many
+
+
 def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
-    """The checkpoints at these paths, with the tasks their cards name unless `task` says otherwise."""
-    found = []
+    """Return the checkpoints at these paths, with the tasks their cards name unless `task` says otherwise."""
+    checkpoints = []
     for file in files:
         if not file.is_file():
             raise InputError(f"There is no checkpoint at {file}.")
-        card = read_card(file)
-        found.append(Entry(file.stem, file, task_of(card, file, task), card))
-    names = [entry.name for entry in found]
+        checkpoints.append(Entry(file.stem, file, task_of(file, task), read_card(file)))
+    names = [entry.name for entry in checkpoints]
     if twice := {name for name in names if names.count(name) > 1}:
         raise InputError(f"Checkpoints of one sweep need different names; twice there: {', '.join(sorted(twice))}.")
-    return found
+    return checkpoints
 
 
-def sweep(
-    checkpoints: Sequence[Entry],
-    plan: Sweep,
-    out: Path,
-    root: Path | None = None,
-    engine: Engine | None = None,
-    command: str = "",
-    watch: Callable[[str, int, int], object] = lambda text, done, total: None,
-) -> Results:
-    """Do every cell that `out` does not have yet; `watch` hears what is done and how many cells of how many."""
+def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:
+    """Do every cell that the folder `out` does not have yet."""
+    session = session or Session()
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -126,35 +140,89 @@ def sweep(
         "every": plan.every,
         "max_loss": plan.max_loss,
         "machine": machine(),
-        "commands": [command],
+        "commands": [session.command],
         "date": datetime.now(timezone.utc).date().isoformat(),
     }
     if out.exists() and not out.is_dir():
         raise InputError(f"Cannot write to {out}: it is a file; give a folder.")
-    first = _subject(checkpoints[0], plan, root)  # before anything is written: its task may be a wrong one
-    with writing(out, about) as (writer, before):
-        book = Book(writer, before, engine or Local(), watch, sum(len(list(plan.jobs(e.name))) for e in checkpoints))
-        for entry in checkpoints:
-            book.subject = first if entry is checkpoints[0] else _subject(entry, plan, root)
-            book.do(plan.jobs(entry.name), plan.speed)
+    subjects = (load_subject(entry.name, entry.model, entry.task, plan.needs, session.root) for entry in checkpoints)
+    first = next(subjects)  # before anything is written: its task may be a wrong one
+    with open_results(out, about) as (writer, before):
+        ledger = Ledger(writer, before, session)
+        ledger.expect(sum(len(list(plan.keys(entry.name))) for entry in checkpoints))
+        for subject in itertools.chain([first], subjects):
+            ledger.fill(subject, plan.keys(subject.name), timed=plan.speed)
             if plan.max_loss is not None:
-                full = plan.key(entry.name, FULL, 0.0, 0)
-                cells = [full._replace(method=m, seed=seed) for m in plan.methods for seed in plan.seeds_of(m)]
-                found = largest_ratios(book, full._replace(split="val"), cells, plan.max_loss, plan.ratios)
-                book.do([key._replace(examples=plan.final_examples) for key in [full, *reported(found)]], known=False)
+                _fill_largest(ledger, subject, plan, plan.max_loss)
     return Results.read(out)
 
 
-def _subject(entry: Entry, plan: Sweep, root: Path | None) -> Subject:
-    parts = [("test", plan.every)] + ([] if plan.max_loss is None else [("val", plan.every)])
-    calibrate = any(approaches.get(name).calibrated for name in plan.methods)
-    return prepared(entry.file, entry.name, entry.task, root, parts, calibrate)
+def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) -> None:
+    """Search the largest ratios on validation data, and evaluate what tables report there on the test set."""
+    full = plan.key(subject.name, FULL, 0.0, 0)
+    keys = [full._replace(method=method, seed=seed) for method in plan.methods for seed in plan.seeds_of(method)]
+    fill = partial(ledger.fill_more, subject)
+    (unpruned,) = fill([full._replace(split="val")])
+    assert unpruned is not None
+    states = sum(system.n for system in subject.systems.values())
+    found = largest_ratios(fill, unpruned, keys, budget, plan.ratios, states)
+    fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(found)]])
 
 
-def machine() -> str:
-    """What the figures were made on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor() or platform.machine()
-    return f"{processor}, {os.cpu_count()} cores; Python {platform.python_version()}, torch {torch.__version__}"
+class Ledger:
+    """Knows which cells are done: hands those that are missing to the engine and writes down what comes back."""
+
+    def __init__(self, writer: Writer, before: Results, session: Session) -> None:
+        """Start from what an earlier sweep has left."""
+        self._writer, self._before, self._session = writer, before, session
+        self._cells: dict[Key, Cell] = dict(before.by_key)
+        self._refused = dict(before.refused)
+        self._done = self._expected = 0
+
+    def expect(self, cells: int) -> None:
+        """Count these many cells as to come."""
+        self._expected += cells
+
+    def fill(self, subject: Subject, keys: Iterable[Key], *, timed: bool = False) -> list[Cell | None]:
+        """Return the cells with these keys, None where an approach refuses; those missing are done now.
+
+        timed: a cell whose speed was not measured counts as missing.
+        """
+        wanted = [_with_true_count(key, subject) for key in keys]
+        missing = [key for key in dict.fromkeys(wanted) if not self._has(key, timed)]
+        self._advance(len(wanted) - len(missing), "")
+        for done in self._session.engine.run(subject, [self._job(key, timed) for key in missing]):
+            self._write(done)
+            self._advance(1, f"{done.key.checkpoint} {done.key.method} {done.key.ratio:.0%}")
+        return [self._cells.get(key) for key in wanted]
+
+    def fill_more(self, subject: Subject, keys: Sequence[Key]) -> list[Cell | None]:
+        """Fill cells that nobody has expected."""
+        self.expect(len(keys))
+        return self.fill(subject, keys)
+
+    def _has(self, key: Key, timed: bool) -> bool:
+        return key in self._refused or (key in self._cells and not (timed and self._cells[key].speed is None))
+
+    def _job(self, key: Key, timed: bool) -> Job:
+        """Return a job that knows its plan where a kill or another split has left it on the disk."""
+        path = self._before.plan_path(key)
+        return Job(key, timed, self._before.plan(key) if path.is_file() else None)
+
+    def _write(self, done: Done) -> None:
+        if done.cell is None:
+            self._writer.refuse(done.key, done.refusal)
+            self._refused[done.key] = done.refusal
+        else:
+            self._writer.add(done.cell, done.plan)
+            self._cells[done.key] = done.cell
+
+    def _advance(self, count: int, text: str) -> None:
+        self._done += count
+        self._session.watch(text, self._done, self._expected)
+
+
+def _with_true_count(key: Key, subject: Subject) -> Key:
+    """Return the key with the number of examples there really are."""
+    split = subject.splits[key.split, round(1 / key.rate)]
+    return key._replace(examples=min(key.examples, len(split)))

@@ -27,64 +27,42 @@ class Group:
 
     @property
     def device(self) -> torch.device:
-        """The GPU of this process when there is one, else the CPU."""
+        """Return the GPU of this process where there is one, else the CPU."""
         if not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """A module that computes what `model` does, with batch statistics and mean gradients of the whole group."""
+        """Return what computes as `model` does, with batch statistics and mean gradients of the whole group."""
         if self.size == 1:
             return model
         for module in model.modules():
-            if type(module) is BatchNorm:
-                module.__class__ = GroupBatchNorm
+            if isinstance(module, BatchNorm):
+                module.mean_over, module.shares = group_mean, self.size
         return DistributedDataParallel(model)
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum of `value` over the processes, the same on each of them."""
+        """Return the sum of `value` over the processes, the same on each of them."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
     def agrees_on(self, number: int) -> bool:
-        """Whether all processes have come with the same number."""
+        """Return whether all processes have come with the same number."""
         here = torch.tensor([number, -number], device=self.device)
         if self.size > 1:
             dist.all_reduce(here, dist.ReduceOp.MAX)
         return bool(here.sum() == 0)
 
 
-class GroupBatchNorm(BatchNorm):
-    """Batch norm with the mean and variance of all processes' (equally large) shares of the batch.
-
-    torch's SyncBatchNorm does the same on GPUs only.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:  # (..., width) -> the same
-        """Normalise every feature."""
-        if not self.training:
-            return super().forward(x)
-        dims = tuple(range(x.ndim - 1))
-        mean = group_mean(x.mean(dims))
-        centred = x - mean
-        var = group_mean(centred.square().mean(dims))
-        with torch.no_grad():
-            count = x[..., 0].numel() * dist.get_world_size()
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
-        normed: Tensor = centred * (var + self.eps).rsqrt() * self.weight + self.bias
-        return normed
-
-
 def group_mean(value: Tensor) -> Tensor:
-    """The mean of `value` over the processes, differentiable."""
+    """Return the mean of `value` over the processes, differentiable."""
     mean: Tensor = _GroupMean.apply(value)  # type: ignore[no-untyped-call]
     return mean
 
 
 class _GroupMean(torch.autograd.Function):
-    """The gradient of a mean over the processes is one as well."""
+    """A mean over the processes, whose gradient is such a mean as well."""
 
     @staticmethod
     def forward(_ctx: Any, value: Tensor) -> Tensor:
@@ -98,8 +76,8 @@ class _GroupMean(torch.autograd.Function):
 
 
 @contextmanager
-def joined() -> Iterator[Group]:
-    """The group that torchrun's environment describes, left again at the end; inside another `joined`, the same one.
+def join_group() -> Iterator[Group]:
+    """Join the group that torchrun's environment describes, and leave it at the end; inside another call, the same one.
 
     Processes cannot meet twice at the same torchrun: a script that trains several times joins once around them.
     """
@@ -118,13 +96,13 @@ def joined() -> Iterator[Group]:
         dist.destroy_process_group()
 
 
-def speaks_for_all() -> bool:
-    """Whether this process is the only one or torchrun's first: one of them writes what all have reached."""
+def is_first_process() -> bool:
+    """Return whether this process is the only one or torchrun's first, which writes what all have reached."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def asked_for(devices: int, nodes: int) -> bool:
-    """Whether there are processes to start: several are asked for, and we are not one of them already."""
+def needs_launch(devices: int, nodes: int) -> bool:
+    """Return whether there are processes to start: several are asked for, and we are not one of them already."""
     if devices < 1 or nodes < 1:
         raise InputError(f"Expected at least one device and one node, got {devices} and {nodes}.")
     return devices * nodes > 1 and not dist.is_torchelastic_launched()
@@ -142,8 +120,6 @@ def relaunch(devices: int, nodes: int = 1) -> None:
     With several nodes torchrun learns the meeting point from its own variables: PET_MASTER_ADDR, PET_MASTER_PORT
     and PET_NODE_RANK.
     """
-    if not asked_for(devices, nodes):
-        return
     if nodes > 1 and not {"PET_MASTER_ADDR", "PET_NODE_RANK"} <= os.environ.keys():
         raise InputError(
             f"Training on {nodes} nodes needs to know where they meet: set PET_MASTER_ADDR (a host they all reach) "

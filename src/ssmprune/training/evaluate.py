@@ -1,8 +1,8 @@
-"""How well a model does on a split."""
+"""How well a model does on a split, and the statistics that its batch norms use there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ..errors import InputError
+from ..models.block import BatchNorm
 from ..models.classifier import Classifier
-from ..tasks._task import Batch, Split
+from ..tasks._task import Batch, Split, Task
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,26 @@ class Score:
     examples: int
 
 
+def at_rate(task: Task, every: int) -> Task:
+    """Return the task with only each n-th sample kept."""
+    return task if every == 1 else task.replace(every=every * task.parameters().get("every", 1))
+
+
 def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Inputs, labels and lengths (None when nothing is padded) of a numpy batch on `device`."""
+    """Return inputs, labels and lengths (None when nothing is padded) of a numpy batch on `device`."""
     lengths = None if batch.lengths is None else torch.from_numpy(batch.lengths).to(device)
     return torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device), lengths
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sums of loss, right answers and examples, (3,) float64: what adds up over batches and processes."""
+    """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes."""
     right = (logits.argmax(-1) == labels).sum().double()
     loss = cross_entropy(logits.double(), labels, reduction="sum")
     return torch.stack([loss, right, torch.full_like(loss, len(labels))])
 
 
 def score(sums: Tensor) -> Score:
-    """The means of a `tally`.
+    """Return the means of a `tally`.
 
     >>> score(torch.tensor([1.0, 3.0, 4.0]))
     Score(loss=0.25, accuracy=0.75, examples=4)
@@ -58,14 +64,8 @@ def check_fits(model: Classifier, split: Split) -> None:
 
 
 @torch.no_grad()
-def tally_split(
-    model: nn.Module,
-    split: Split,
-    batch: int,
-    indices: NDArray[np.int64],
-    tick: Callable[[], object] = lambda: None,
-) -> Tensor:
-    """The `tally` of `model` on the examples `indices` of `split`, in evaluation mode; `tick` runs per batch."""
+def tally_split(model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64]) -> Tensor:
+    """Return the `tally` of `model` on the examples `indices` of `split`, in evaluation mode."""
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device
@@ -73,12 +73,35 @@ def tally_split(
     for start in range(0, len(indices), batch):
         x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
         sums += tally(model(x, lengths), labels)
-        tick()
     model.train(was_training)
     return sums
 
 
-def evaluate(model: Classifier, split: Split, batch: int = 50, tick: Callable[[], object] = lambda: None) -> Score:
-    """Loss and accuracy of `model` on the whole of `split`; `tick` is called after each batch."""
+def evaluate(model: Classifier, split: Split, batch: int = 50) -> Score:
+    """Return loss and accuracy of `model` on the whole of `split`."""
     check_fits(model, split)
-    return score(tally_split(model, split, batch, np.arange(len(split)), tick))
+    return score(tally_split(model, split, batch, np.arange(len(split))))
+
+
+@torch.no_grad()
+def measure_statistics(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+    """Set the mean and variance of every batch norm to their averages over `batches` of inputs and lengths.
+
+    Running averages are of models that training has left behind, and of few examples where batches are small. Errors
+    grow from layer to layer: a Speech model with 73 % right by measured statistics had 16 % by the running ones.
+    """
+    norms = {module: module.momentum for module in model.modules() if isinstance(module, BatchNorm)}
+    if not norms:
+        return
+    was_training = model.training
+    model.eval()  # dropout is no part of what evaluation sees
+    try:
+        for count, (x, lengths) in enumerate(batches, start=1):
+            for norm in norms:
+                norm.train()
+                norm.momentum = 1 / count  # the running average becomes that of all batches so far
+            model(x, lengths)
+    finally:
+        model.train(was_training)
+        for norm, momentum in norms.items():
+            norm.momentum = momentum

@@ -2,15 +2,19 @@
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe runs half as long as `cpu` at half
-the rates and without dropout, for a model that is trained already, pruned or not.
+the rates and without dropout, for a model that is trained already, pruned or not. Below the tables stands how a recipe
+sets learning rates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import InputError
+from torch import Tensor, nn
+
+from ..errors import one_of
 from ..models.config import Config
 from ..tasks._task import Task
 
@@ -41,7 +45,7 @@ class Recipe:
     task: dict[str, Any] = field(default_factory=dict)  # parameters of the task that differ from its own
 
     def config(self, task: Task, inputs: int, outputs: int) -> Config:
-        """The model for `task`; `inputs` and `outputs` are those of the split, whose files may have fewer classes."""
+        """Return the model for `task`; `inputs` and `outputs` are the split's, whose files may have fewer classes."""
         pairs = self.states // 2
         return Config(
             family=self.family,
@@ -104,6 +108,7 @@ S4D_ROWS: dict[str, tuple[Any, ...]] = {
 S4D_COMMON: dict[str, Any] = {"family": "s4d", "blocks": 1, "ssm_lr": 0.001, "activation": "full_glu"}
 
 FORWARD_ONLY = {"smnist", "psmnist"}
+SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}  # those that `ssm_lr` is for
 
 # One thread needs about 3.5 (S5) or 5.6 (S4D) microseconds per step and layer of these sizes, in both directions.
 SMALL_S5: dict[str, Any] = {"depth": 4, "width": 64, "states": 64, "blocks": 4}
@@ -119,25 +124,25 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
     ("psmnist", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 25, "epochs": 3},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
-    ("scifar", "s5"): {**SMALL_S5, "epochs": 8},
-    ("scifar", "s4d"): {**SMALL_S4D, "epochs": 5},
+    ("scifar", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6},
+    ("scifar", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4},
     ("listops", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 12, "task": SHORT_LISTOPS},
-    ("listops", "s4d"): {**SMALL_S4D, "epochs": 15, "task": SHORT_LISTOPS},
-    ("text", "s5"): {
-        **{**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 5},
-        **{"task": {"length": 1024}},
+    ("listops", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 10, "task": SHORT_LISTOPS},
+    ("text", "s5"): {**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 5, "task": {"length": 1024}},
+    ("text", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "lr": 0.002, "epochs": 4, "task": {"length": 1024}},
+    ("retrieval", "s5"): {
+        **{**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 6},
+        **{"examples": 20_000, "task": {"length": 512}},
     },
-    ("text", "s4d"): {**SMALL_S4D, "epochs": 4, "warmup": 0.5, "task": {"length": 1024}},
-    ("retrieval", "s5"): {**SMALL_S5, "epochs": 8, "examples": 20_000, "task": {"length": 512}},
     ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},
     ("image", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "examples": 18_000},
     ("image", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4, "examples": 18_000},
-    ("pathfinder", "s5"): {**SMALL_S5, "epochs": 10, "task": {"examples": 50_000}},
+    ("pathfinder", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "task": {"examples": 50_000}},
     ("pathfinder", "s4d"): {**SMALL_S4D, "epochs": 6, "task": {"examples": 50_000}},
     ("pathx", "s5"): {**SMALL_S5, "batch": 16, "epochs": 8, "task": {"examples": 4_000}},
     ("pathx", "s4d"): {**SMALL_S4D, "batch": 16, "epochs": 5, "task": {"examples": 4_000}},
     ("speech", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
-    ("speech", "s4d"): {**SMALL_S4D, "width": 32, "epochs": 5, "examples": 6_000},
+    ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "width": 32, "epochs": 5, "examples": 6_000},
 }
 
 
@@ -154,20 +159,17 @@ PAPER = _paper()
 
 
 def get(task: str, family: str, name: str) -> Recipe:
-    """The recipe called `name` ("paper", "cpu" or "tune") for a task and a family.
+    """Return the recipe called `name` ("paper", "cpu" or "tune") for a task and a family.
 
     >>> get("smnist", "s5", "paper").width
     96
     """
-    known = found()
-    if (task, family, name) not in known:
-        there = ", ".join(" ".join(key) for key in known if key[0] == task) or "none"
-        raise InputError(f"No recipe {name!r} for {family} on {task}; there are for this task: {there}.")
-    return known[task, family, name]
+    of_task = {" ".join(key): recipe for key, recipe in found().items() if key[0] == task}
+    return one_of("recipe", f"{task} {family} {name}", of_task)
 
 
 def found() -> dict[tuple[str, str, str], Recipe]:
-    """Every recipe by task, family and name."""
+    """Return every recipe by task, family and name."""
     paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
     cpu = {(*key, "cpu"): _cpu(*key) for key in CPU}
     return paper | cpu | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
@@ -182,14 +184,14 @@ def _tune(cpu: Recipe) -> Recipe:
 
 
 def _base(task: str, family: str) -> Recipe:
-    """The paper's recipe, or for S4D on the MNIST tasks, which the paper leaves out, its Image recipe forwards only."""
+    """Return the paper's recipe; for S4D on the MNIST tasks, which it leaves out, its Image recipe, forwards only."""
     if (task, family) in PAPER:
         return PAPER[task, family]
     return replace(PAPER["image", family], bidirectional=task not in FORWARD_ONLY)
 
 
 def differences(task: str, family: str, name: str) -> dict[str, tuple[Any, Any]]:
-    """Fields in which a recipe departs from the paper's: {field: (paper's value, its value)}.
+    """Return the fields in which a recipe departs from the paper's: {field: (paper's value, its value)}.
 
     >>> differences("smnist", "s5", "cpu")["epochs"][0]
     150
@@ -197,3 +199,27 @@ def differences(task: str, family: str, name: str) -> dict[str, tuple[Any, Any]]
     ours, paper = get(task, family, name), _base(task, family)
     pairs = {f.name: (getattr(paper, f.name), getattr(ours, f.name)) for f in fields(Recipe)}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the paper's two groups: poles, steps and B at the SSM rate without decay, all else at the usual rate."""
+    ssm: list[Tensor] = []
+    rest: list[Tensor] = []
+    for name, parameter in model.named_parameters():
+        *owners, leaf = name.split(".")
+        (ssm if "ssm" in owners and leaf in SSM_PARAMETERS else rest).append(parameter)
+    return [
+        {"params": ssm, "lr": recipe.ssm_lr, "peak": recipe.ssm_lr, "weight_decay": 0.0},
+        {"params": rest, "lr": recipe.lr, "peak": recipe.lr, "weight_decay": recipe.weight_decay},
+    ]
+
+
+def warmup_cosine(step: int, steps: int, warmup: float) -> float:
+    """Return the share of the peak learning rate: linear for the first `warmup` steps, then half a cosine to zero.
+
+    >>> [round(warmup_cosine(step, 10, 2), 2) for step in (0, 1, 2, 6, 10)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    if step < warmup:
+        return min(1.0, (step + 1) / warmup)
+    return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))

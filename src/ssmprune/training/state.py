@@ -48,7 +48,7 @@ class State:
     tensors: dict[str, Tensor]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so, without that."""
+        """Return the tensors whose names begin with `prefix`, which is cut off."""
         return {name.removeprefix(prefix): v for name, v in self.tensors.items() if name.startswith(prefix)}
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -81,7 +81,7 @@ def load_state(path: Path, identity: dict[str, Any]) -> State:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """What tells one model's weights from another's."""
+    """Return a digest that tells one model's weights from another's."""
     return digest({name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()})
 
 

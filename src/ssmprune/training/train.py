@@ -5,35 +5,47 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..models import checkpoint
 from ..models.classifier import Classifier
+from ..models.size import parameters
+from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
-from ._divergence import Diverged, culprit, finite_gradients
-from ._meter import Meter
-from ._rates import parameter_groups, rate
-from .evaluate import Score, check_fits, score, tally, tally_split, tensors
+from .evaluate import Score, check_fits, measure_statistics, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
-from .norm_statistics import measure_statistics
-from .recipes import Recipe
+from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, fingerprint, load_state, save_state
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
+
+
+class Diverged(InputError):
+    """A gradient is no longer finite; the message names the layer and says what can be done."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a training is kept, its seed, and how it is watched; a folder with a saved state goes on."""
+
+    folder: Path
+    seed: int = 0
+    save_every: int = 100  # steps
+    progress: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,40 +61,58 @@ class Result:
     finished: bool  # False when it was asked to stop; the same call goes on
 
 
+class _Splits(NamedTuple):
+    train: Split
+    val: Split
+
+
 def train(
     task: Task,
     recipe: Recipe,
-    run_dir: Path,
+    run: Run,
     *,
     root: Path | None = None,
-    seed: int = 0,
     start: Classifier | None = None,
     pruning: Schedule | None = None,
-    save_every: int = 100,
-    progress: bool = True,
 ) -> Result:
-    """Train by `recipe` on `task`, from scratch or from the model `start`; a `run_dir` with a saved state goes on.
+    """Train by `recipe` on `task`, from scratch or from the model `start`.
 
     With `pruning` the model loses states on the way, and gets faster; the best model is one of those pruned most.
 
-    The folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy), `last.safetensors` and
-    `state.safetensors`, from which a killed training resumes. State and log are written every `save_every`
-    steps. Under torchrun every process calls this, and each batch is shared among them.
+    The run's folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy), `last.safetensors` and
+    `state.safetensors`, from which a killed training resumes. Under torchrun every process calls this, and each batch
+    is shared among them.
     """
     task = task.replace(**recipe.task)
-    examples, val = task.load("train", root), task.load("val", root)
-    with distributed.joined() as group, torch.random.fork_rng():
-        torch.manual_seed(seed)
-        config = recipe.config(task, examples.inputs, examples.outputs)
+    splits = _Splits(task.load("train", root), task.load("val", root))
+    with distributed.join_group() as group, torch.random.fork_rng():
+        torch.manual_seed(run.seed)
+        config = recipe.config(task, splits.train.inputs, splits.train.outputs)
         model = tunable(start, recipe) if start else Classifier(config)
-        check_fits(model, examples)
-        weights = fingerprint(start) if start else None
-        training = _Training(model, recipe, task, examples, val, group, run_dir, seed, pruning, weights)
-        return training.run(save_every, progress and group.rank == 0)
+        check_fits(model, splits.train)
+        splits = splits._replace(train=fewer(splits.train, recipe.examples))
+        identity = {
+            "task": task.name,
+            "recipe": asdict(recipe),
+            "seed": run.seed,
+            "examples": len(splits.train),
+            "pruning": asdict(pruning) if pruning else None,
+            "start": fingerprint(start) if start else None,
+            "model": model.config.to_dict(),
+        }
+        with collect_stop_requests(group) as requests:
+            return _Training(model, recipe, splits, run, group, pruning, identity).run_until(requests)
+
+
+def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None) -> None:
+    """Fetch or draw the data of a training, and refuse a model that does not fit them."""
+    examples = task.replace(**recipe.task).load("train", root)
+    if start is not None:
+        check_fits(tunable(start, recipe), examples)
 
 
 def tunable(start: Classifier, recipe: Recipe) -> Classifier:
-    """A copy of `start` that is trained as the recipe says: its dropout, not that of the old training."""
+    """Return a copy of `start` that is trained as the recipe says: its dropout, not that of the old training."""
     if start.config.family != recipe.family:
         raise InputError(f"The recipe is for {recipe.family}, the model to start from is an {start.config.family}.")
     model = Classifier(dataclasses.replace(start.config, dropout=recipe.dropout))
@@ -90,18 +120,21 @@ def tunable(start: Classifier, recipe: Recipe) -> Classifier:
     return model
 
 
-def resized(model: Classifier, saved: State) -> Classifier:
-    """The model with as many states in each layer as the saved one: pruning may have taken some."""
+def resize(model: Classifier, saved: State) -> Classifier:
+    """Return a model with as many states in each layer as the saved one: pruning may have taken some."""
     weights = saved.part("model/")
     states = tuple(len(weights[f"layers.{layer}.ssm.pole_re"]) for layer in range(model.config.depth))
     return model if states == model.config.states else Classifier(dataclasses.replace(model.config, states=states))
 
 
 @contextmanager
-def stop_requests() -> Iterator[list[int]]:
-    """A list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two."""
+def collect_stop_requests(group: distributed.Group) -> Iterator[list[int]]:
+    """Yield a list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two.
+
+    Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
+    """
     requests: list[int] = []
-    if current_thread() is not main_thread():  # only the main thread may set handlers
+    if group.size > 1 or current_thread() is not main_thread():  # only the main thread may set handlers
         yield requests
         return
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -120,40 +153,38 @@ class _Training:
         self,
         model: Classifier,
         recipe: Recipe,
-        task: Task,
-        train: Split,
-        val: Split,
+        splits: _Splits,
+        run: Run,
         group: distributed.Group,
-        run_dir: Path,
-        seed: int,
         pruning: Schedule | None,
-        start: str | None,
+        identity: dict[str, Any],
     ) -> None:
-        self.recipe, self.val, self.group, self.seed, self.pruning = recipe, val, group, seed, pruning
-        self.train = fewer(train, recipe.examples)
-        self.examples = len(self.train)
-        self.per_epoch = self.examples // recipe.batch
+        self.recipe, self.splits, self.run, self.group, self.pruning = recipe, splits, run, group, pruning
+        self.identity, self.states_at_first = identity, sum(model.config.states)
+        self.per_epoch = len(splits.train) // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
         distributed.check_shares(recipe.batch, group.size)
         if not self.per_epoch:
-            short = f"{self.examples} training examples do not fill a batch of {recipe.batch}"
+            short = f"{len(splits.train)} training examples do not fill a batch of {recipe.batch}"
             raise InputError(f"{short}; take a smaller one.")
-        which = {"task": task.name, "recipe": asdict(recipe), "seed": seed, "examples": self.examples}
-        which |= {"pruning": asdict(pruning) if pruning else None, "start": start}
-        self.identity, self.whole = which | {"model": model.config.to_dict()}, sum(model.config.states)
-        self.state_path, self.best, self.last = (run_dir / f"{n}.safetensors" for n in ("state", "best", "last"))
-        saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None
-        self.position = saved.position if saved else Position()
-        if not group.agrees_on(self.position.step):  # they would wait for each other for ever
-            raise InputError(f"The processes find different trainings in {run_dir}; it must be a folder they share.")
-        self._take(resized(model, saved) if saved else model)
-        if saved:
-            saved.restore(self.model, self.optimizer)
+        self.state_path, self.best, self.last = (run.folder / f"{n}.safetensors" for n in ("state", "best", "last"))
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
-        self.log = Log(run_dir / "log.jsonl", self.position.step) if group.rank == 0 else None
+        self._begin(model)
+
+    def _begin(self, model: Classifier) -> None:
+        """Go on from the saved state if there is one, else from the start."""
+        saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None
+        self.position = saved.position if saved else Position()
+        if not self.group.agrees_on(self.position.step):  # they would wait for each other for ever
+            folder = self.run.folder
+            raise InputError(f"The processes find different trainings in {folder}; it must be a folder they share.")
+        self._take(resize(model, saved) if saved else model)
+        if saved:
+            saved.restore(self.model, self.optimizer)
+        self.log = Log(self.run.folder / "log.jsonl", self.position.step) if self.group.rank == 0 else None
         if not saved:
-            self.write("start", parameters=sum(p.numel() for p in model.parameters()), **self.identity)
+            self.write("start", parameters=parameters(model), **self.identity)
 
     def _take(self, model: Classifier) -> None:
         """Go on with this model and a fresh optimiser."""
@@ -161,21 +192,20 @@ class _Training:
         self.optimizer = torch.optim.AdamW(parameter_groups(model, self.recipe), fused=True)
         self.replica = self.group.wrap(model)
 
-    def run(self, save_every: int, progress: bool) -> Result:
-        """Train to the end, or until asked to stop."""
+    def run_until(self, requests: list[int]) -> Result:
+        """Train to the end, or until there is a request to stop."""
         position = self.position
-        # Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
-        stoppable: AbstractContextManager[list[int]] = stop_requests() if self.group.size == 1 else nullcontext([])
         self.prune()
-        with Meter(self.steps, position.step, shown=progress) as meter, stoppable as requests:
+        with Bar(total=self.steps, shown=self.run.progress and self.group.rank == 0) as bar:
             while position.step < self.steps and not requests:
                 seen = self.advance()
                 self.prune()
                 epoch, rest = divmod(position.step, self.per_epoch)
-                meter.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", seen)
+                figures = f"loss {seen.loss:.3f}  accuracy {seen.accuracy:.1%}"
+                bar.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", figures)
                 if rest == 0:
-                    meter.say(self.validate(epoch))
-                if rest == 0 or position.step % save_every == 0 or requests:
+                    bar.say(self.validate(epoch))
+                if rest == 0 or position.step % self.run.save_every == 0 or requests:
                     self.save()
         return Result(
             self.best, self.last, position.best_accuracy, position.best_epoch, position.step, position.seconds,
@@ -185,7 +215,9 @@ class _Training:
     def prune(self) -> None:
         """Remove the states that the schedule wants gone by now, if they are still there."""
         ratio = self.pruning.ratio(self.position.step, self.steps) if self.pruning else 0.0
-        plan = self.pruning.plan(self.model, self.whole, ratio, self._inputs) if self.pruning and ratio else None
+        if not self.pruning or not ratio:
+            return
+        plan = self.pruning.plan(self.model, self.states_at_first, ratio, self._inputs)
         if plan is None:
             return
         small, moments = shrink_training(self.model, self.optimizer, plan)
@@ -196,8 +228,8 @@ class _Training:
         self.write("pruning", ratio=ratio, states=list(small.config.states))
 
     def advance(self) -> Score:
-        """One optimiser step; returns how the model does on its batch."""
-        share = rate(self.position.step, self.steps, self.recipe.warmup * self.per_epoch)
+        """Take one optimiser step and return how the model does on its batch."""
+        share = warmup_cosine(self.position.step, self.steps, self.recipe.warmup * self.per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * share
         x, labels, lengths = self._share(self._next())
@@ -205,7 +237,7 @@ class _Training:
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
         torch.autograd.backward(cross_entropy(logits, labels))
-        if not finite_gradients(self.model):
+        if not has_finite_gradients(self.model):
             raise self._diverged(x, lengths)
         self.optimizer.step()
         sums = tally(logits.detach(), labels)
@@ -214,35 +246,35 @@ class _Training:
         return score(sums)
 
     def _share(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """This process' part of a batch."""
-        return tensors(self.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
+        """Return this process' part of a batch."""
+        return tensors(self.splits.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
 
     def _epoch_inputs(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """This process' part of the inputs that the epoch began with."""
+        """Yield this process' part of the inputs that the epoch began with."""
         for batch in self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)[:MEASURED]:
             x, _, lengths = self._share(batch)
             yield x, lengths
 
     def _inputs(self) -> list[Unlabelled]:
-        """The inputs of the next batch, the same in every process."""
-        x, _, lengths = tensors(self.train.batch(self._next()), self.group.device)
+        """Return the inputs of the next batch, the same in every process."""
+        x, _, lengths = tensors(self.splits.train.batch(self._next()), self.group.device)
         return [x if lengths is None else Padded(x, lengths)]
 
     def _next(self) -> NDArray[np.int64]:
-        """Which examples are next; the order depends on seed and epoch alone."""
+        """Return the numbers of the next examples; the order depends on seed and epoch alone."""
         epoch, place = divmod(self.position.step, self.per_epoch)
         if self.order[1] != epoch:
-            self.order = np.random.default_rng([self.seed, epoch]).permutation(self.examples), epoch
+            self.order = np.random.default_rng([self.run.seed, epoch]).permutation(len(self.splits.train)), epoch
         return self.order[0][place * self.recipe.batch :][: self.recipe.batch]
 
     def _seed_dropout(self) -> None:
-        """Dropout of a step depends on seed, step and rank alone, so no generator has to be saved."""
-        draw = np.random.SeedSequence([self.seed, self.position.step, self.group.rank]).generate_state(1, np.uint64)
-        torch.manual_seed(int(draw[0]))
+        """Let dropout depend on seed, step and rank alone, so that no generator has to be saved."""
+        draw = np.random.SeedSequence([self.run.seed, self.position.step, self.group.rank])
+        torch.manual_seed(int(draw.generate_state(1, np.uint64)[0]))
 
     def _diverged(self, x: Tensor, lengths: Tensor | None) -> Diverged:
         self._seed_dropout()
-        where = culprit(self.model, x, lengths)
+        where = first_not_finite(self.model, x, lengths)
         self.write("diverged", where=where)
         return Diverged(
             f"Training stopped at step {self.position.step}: {where} is not finite. Try a lower learning rate "
@@ -253,8 +285,8 @@ class _Training:
     def validate(self, epoch: int) -> str:
         """Score the validation split, keep the last and the best model, and say how it went."""
         measure_statistics(self.model, self._epoch_inputs())
-        mine = np.arange(self.group.rank, len(self.val), self.group.size)
-        seen = score(self.group.total(tally_split(self.model, self.val, self.recipe.batch, mine)))
+        mine = np.arange(self.group.rank, len(self.splits.val), self.group.size)
+        seen = score(self.group.total(tally_split(self.model, self.splits.val, self.recipe.batch, mine)))
         if self.group.rank == 0:
             checkpoint.save(self.model, self.last)
         if seen.accuracy > self.position.best_accuracy:
@@ -278,3 +310,45 @@ class _Training:
         self.position.seconds, self.clock = self.position.seconds + now - self.clock, now
         if self.log:
             self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)
+
+
+def has_finite_gradients(model: nn.Module) -> bool:
+    """Return whether every gradient is finite (a loss that is not finite has none that are)."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return bool(torch.isfinite(torch.stack([gradient.sum() for gradient in gradients])).all())
+
+
+def first_not_finite(model: nn.Module, *inputs: Tensor | None) -> str:
+    """Name the first place, in the order of computation, where something is not finite.
+
+    Parameters come first, then the outputs of the modules on `inputs`, then gradients, from the last layer on.
+    """
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the parameter {name}"
+    if output := _first_bad_output(model, inputs):
+        return f"the output of {output}"
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return f"the gradient of {name}"
+    return "the loss"
+
+
+def _first_bad_output(model: nn.Module, inputs: tuple[Tensor | None, ...]) -> str | None:
+    bad: list[str] = []
+
+    def check(name: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
+            if isinstance(output, Tensor) and not torch.isfinite(output).all():
+                bad.append(name)
+
+        return hook
+
+    hooks = [module.register_forward_hook(check(name)) for name, module in model.named_modules() if name]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return bad[0] if bad else None

@@ -1,4 +1,9 @@
-"""Figures: every file here with a function `draw(results, choice)` is a kind of figure."""
+"""Figures: every plain module here is a kind of figure, and has a function `draw(results, choice)`.
+
+`trade_off` has accuracies of all checkpoints; `scores`, `states`, `poles` and `memory` show one of them; `stability`
+is the same for every sweep. `_choice` says which model a figure shows, `_style` how it looks, `_pole_panels` is what
+the two figures of poles share.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..._registry import members
-from ...errors import InputError
+from ...errors import one_of
 from ...sweeps.store import Results
-from ..curves import checkpoints
+from ..query import checkpoints
 from ._choice import Choice, choose
 from ._style import need_matplotlib, save_figure
 from .trade_off import trade_off
@@ -18,11 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Choice", "choose", "draw", "found", "need_matplotlib", "save_figure", "trade_off", "write_all"]
-ONCE = ("trade-off", "stability")  # the others show one checkpoint
+ONCE = ("trade-off", "stability")  # of a sweep; the others show one checkpoint
 
 
 def found() -> dict[str, Callable[[Results, Choice], Figure]]:
-    """Every kind of figure by name.
+    """Return every kind of figure by name.
 
     >>> sorted(found())
     ['memory', 'poles', 'scores', 'stability', 'states', 'trade-off']
@@ -33,17 +38,15 @@ def found() -> dict[str, Callable[[Results, Choice], Figure]]:
 
 def draw(kind: str, results: Results, choice: Choice) -> Figure:
     """Draw a figure of the kind called `kind`."""
-    if kind not in found():
-        raise InputError(f"There is no figure {kind!r}; there are {', '.join(sorted(found()))}.")
-    return found()[kind](results, choice)
+    return one_of("figure", kind, found())(results, choice)
 
 
 def write_all(results: Results, folder: Path, suffix: str = ".png") -> list[Path]:
     """Draw every kind, those that show a checkpoint for each one, into a folder; return what was written."""
-    return list(_written(results, folder, suffix))
+    return list(_write(results, folder, suffix))
 
 
-def _written(results: Results, folder: Path, suffix: str) -> Iterator[Path]:
+def _write(results: Results, folder: Path, suffix: str) -> Iterator[Path]:
     for kind, drawing in found().items():
         for name in checkpoints(results)[: 1 if kind in ONCE else None]:
             path = folder / f"{kind if kind in ONCE else f'{kind}-{name}'}{suffix}"

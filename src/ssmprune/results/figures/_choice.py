@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import InputError
+from ...methods import LAST
 from ...sweeps.store import Cell, Results
-from ..curves import checkpoints, curves
+from ..query import checkpoints, curves
 
 
 @dataclass(frozen=True)
@@ -26,15 +27,16 @@ def choose(
     if not names:
         raise InputError(f"{results.folder} has no finished cell yet; let the sweep go on.")
     checkpoint = _one_of("checkpoint", checkpoint, names, names[0])
-    found = curves(results, checkpoint)
-    if not found:
+    by_method = curves(results, checkpoint)
+    if not by_method:
         raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep go on.")
-    method = _one_of("method", method, list(found), "last" if "last" in found else next(iter(found)))
-    return Choice(checkpoint, method, found[method].nearest(0.5 if ratio is None else ratio).ratio)
+    usual = LAST.name if LAST.name in by_method else next(iter(by_method))
+    method = _one_of("method", method, list(by_method), usual)
+    return Choice(checkpoint, method, by_method[method].nearest(0.5 if ratio is None else ratio).ratio)
 
 
-def planned(results: Results, choice: Choice) -> Cell:
-    """The chosen cell, which must have a plan."""
+def cell_with_plan(results: Results, choice: Choice) -> Cell:
+    """Return the chosen cell, which must have a plan."""
     cell = curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
     if not results.plan_path(cell).is_file():
         raise InputError(
@@ -44,7 +46,7 @@ def planned(results: Results, choice: Choice) -> Cell:
     return cell
 
 
-def _one_of(kind: str, name: str | None, known: list[str], otherwise: str) -> str:
-    if name is not None and name not in known:
-        raise InputError(f"The results have no {kind} {name!r}; they have {', '.join(known)}.")
-    return name or otherwise
+def _one_of(kind: str, name: str | None, names: list[str], usual: str) -> str:
+    if name is not None and name not in names:
+        raise InputError(f"The results have no {kind} {name!r}; they have {', '.join(names)}.")
+    return name or usual

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Complex
 from ...sweeps.store import Results
-from ..curves import label, systems
-from ._choice import Choice, planned
+from ..query import label, systems
+from ._choice import Choice, cell_with_plan
 from ._style import COLOURS, panels, shared_legend
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def both_sides(
+def draw_panels(
     results: Results, choice: Choice, place: Callable[[Complex], Complex], height: float
 ) -> tuple[Figure, list[Axes]]:
     """Draw every pole where `place` puts its logarithm, as x + iy; a stored pair is drawn as its two poles."""
-    keep = results.plan(planned(results, choice)).keep
+    keep = results.plan(cell_with_plan(results, choice)).keep
     layers = systems(results, choice.checkpoint)
     figure, axes = panels(len(layers), columns=4, height=height)
     for panel, (layer, system) in zip(axes, layers.items(), strict=True):

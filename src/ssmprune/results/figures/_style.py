@@ -33,7 +33,7 @@ LINE = 0.19  # inches of a line in a legend
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """A style for each name; the same names in the same order look the same everywhere."""
+    """Return a style for each name; the same names in the same order look the same everywhere."""
     return dict(zip(names, cycle(STYLES), strict=False))
 
 
@@ -43,7 +43,7 @@ def need_matplotlib() -> None:
 
 
 def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = WIDTH) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` equal panels, row by row."""
+    """Return a figure with `count` equal panels, row by row."""
     need_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = W
 
 
 def shared_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """One legend below all panels, for which the figure grows."""
+    """Put one legend below all panels, for which the figure grows."""
     handles, labels = axes.get_legend_handles_labels()
     figure.set_figheight(figure.get_figheight() + 0.1 + LINE * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")

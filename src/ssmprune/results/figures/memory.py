@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import Complex, joined
 from ...sweeps.store import Results
 from ._choice import Choice
-from ._pole_panels import both_sides
+from ._pole_panels import draw_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def draw(results: Results, choice: Choice) -> Figure:
     """Draw 1 / (1 - |pole|), the steps a state remembers, against the angle it turns by in a step."""
-    figure, axes = both_sides(results, choice, _place, height=2.7)
+    figure, axes = draw_panels(results, choice, _place, height=2.7)
     for panel in axes:
         panel.set(xscale="log", ylim=(-1.05, 1.05), xlabel="memory (steps)")
     for panel in axes[::4]:

@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import Complex
 from ...sweeps.store import Results
 from ._choice import Choice
-from ._pole_panels import both_sides
+from ._pole_panels import draw_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def draw(results: Results, choice: Choice) -> Figure:
     """Draw the discrete poles inside the unit circle; a stored pair is drawn as its two poles."""
-    figure, axes = both_sides(results, choice, _place, height=3.0)
+    figure, axes = draw_panels(results, choice, _place, height=3.0)
     figure.set_layout_engine("compressed")  # square panels, close together
     angle = np.linspace(0, 2 * np.pi, 200)
     for panel in axes:

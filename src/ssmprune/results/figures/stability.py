@@ -17,8 +17,8 @@ TRIANGLE = [(-2, 1), (2, 1), (0, -1)]  # a_2² < 1 and (1 + a_2)² > a_1²: the 
 DIAMOND = [(-1, 0), (0, 1), (1, 0), (0, -1)]  # |a_1| + |a_2| <= 1: Montel's condition, sufficient
 
 
-def draw(results: Results | None = None, choice: Choice | None = None) -> Figure:
-    """Draw the coefficient plane; no results are needed."""
+def draw(_results: Results, _choice: Choice) -> Figure:
+    """Draw the coefficient plane, which is the same for every sweep."""
     figure, [axes] = panels(1, width=5.2, height=3.6)
     axes.fill(*np.transpose(TRIANGLE), facecolor="#D6E6F2", edgecolor=COLOURS[0], linewidth=1.5, label="stable")
     axes.fill(

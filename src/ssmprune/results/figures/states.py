@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...sweeps.store import Results
-from ..curves import curves, label
+from ..query import curves, label
 from ._choice import Choice
 from ._style import panels, shared_legend, styles
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def draw(results: Results, choice: Choice) -> Figure:
     """Draw the states of each layer; methods that remove none are left out."""
-    found = {
+    shrinking = {
         method: curve
         for method, curve in curves(results, choice.checkpoint).items()
         if any(cell.pruned for cells in curve.cells.values() for cell in cells)
     }
-    layers = next(iter(found.values())).cells[0.0][0].states
+    layers = next(iter(shrinking.values())).cells[0.0][0].states
     looks = styles(layers)
-    figure, axes = panels(len(found), columns=4, width=2.3, height=2.1)
-    for panel, (method, curve) in zip(axes, found.items(), strict=True):
+    figure, axes = panels(len(shrinking), columns=4, width=2.3, height=2.1)
+    for panel, (method, curve) in zip(axes, shrinking.items(), strict=True):
         for layer in layers:
             kept = [cells[0].states[layer] for cells in curve.cells.values()]
             panel.plot([100 * ratio for ratio in curve.ratios], kept, label=layer, markersize=3.5, **looks[layer])

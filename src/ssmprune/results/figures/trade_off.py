@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...sweeps.store import Results
-from ..curves import Curve, checkpoints, curves, label
+from ..query import Curve, checkpoints, curves, label
 from ._choice import Choice
 from ._style import Style, panels, shared_legend, styles
 
@@ -23,10 +23,10 @@ def draw(results: Results, choice: Choice) -> Figure:
     looks = styles(results.about["methods"])
     figure, axes = panels(len(names), width=3.4 if len(names) > 1 else 6.0, height=3.0 if len(names) > 1 else 4.0)
     for panel, name in zip(axes, names, strict=True):
-        found = curves(results, name)
-        for method, curve in found.items():
+        by_method = curves(results, name)
+        for method, curve in by_method.items():
             _band(panel, curve, looks[method])
-        _frame(panel, float(next(iter(found.values())).accuracy[0]), name)
+        _frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
     fullest = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[0]))
     shared_legend(figure, fullest, columns=3 if len(names) < 3 else 5)
     return figure

@@ -1,4 +1,4 @@
-"""The page's three charts. They are described here once; the page's script fills their sources with what is chosen."""
+"""The page's three charts, described here once; the page's script fills their sources with what is chosen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import need
-from ..curves import label
 from ..figures._style import styles
+from ..query import label
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
@@ -20,7 +20,7 @@ DASHES = {"-": "solid", "--": "dashed", "-.": "dashdot", ":": "dotted"}
 
 
 def library() -> str:
-    """The plotting library's code for the browser."""
+    """Return the plotting library's code for the browser."""
     _need_bokeh()
     from bokeh.resources import Resources
 
@@ -28,7 +28,7 @@ def library() -> str:
 
 
 def charts(methods: Iterable[str]) -> dict[str, Any]:
-    """The charts as JSON for the browser's library, by the id of the element that shows each."""
+    """Return the charts as JSON for the browser's library, by the id of the element that shows each."""
     _need_bokeh()
     from bokeh.core.types import ID
     from bokeh.embed import json_item
@@ -94,7 +94,7 @@ def _legend_above(chart: Figure) -> None:
 
 
 def _chart(height: int, **options: Any) -> Figure:
-    """An empty chart without colours of its own, so that it suits a light and a dark page."""
+    """Return an empty chart without colours of its own, so that it suits a light and a dark page."""
     from bokeh.plotting import figure
 
     chart = figure(
@@ -140,6 +140,6 @@ def _need_bokeh() -> None:
     need("bokeh", "report", "The report needs Bokeh")
 
 
-def embedded(data: Any) -> str:
-    """JSON that can stand inside a script element."""
+def embed(data: Any) -> str:
+    """Return JSON that can stand inside a script element."""
     return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")

@@ -12,14 +12,14 @@ import numpy as np
 from ...arrays import Real
 from ...errors import InputError
 from ...sweeps.store import Cell, Results
-from ..curves import Curve, checkpoints, curves, label, systems
 from ..figures._style import COLOURS, styles
+from ..query import Curve, checkpoints, curves, label, systems
 from .plan_files import Cut, Store
 
 Content = dict[str, Any]
 
 
-def gathered(results: Results, room: int) -> Content:
+def collect_data(results: Results, room: int) -> Content:
     """Return what the page's script reads, in about `room` bytes.
 
     All curves, poles and masks are in it. Plans follow, small ones first; for one that does not fit, most likely with
@@ -48,7 +48,7 @@ def gathered(results: Results, room: int) -> Content:
 
 def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Content]]) -> Content:
     layers = systems(results, name)
-    entry = next(entry for entry in results.about["checkpoints"] if entry["name"] == name)
+    entry = results.entry(name)
     return {
         "name": name,
         "task": entry["task"],
@@ -58,8 +58,8 @@ def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Cont
                 "name": layer,
                 "states": system.states,
                 "mirrored": system.states_per_entry == 2,
-                "decay": _single(system.log_poles.real),  # logarithms: slow poles differ in their last digits alone
-                "angle": _single(np.angle(system.poles)),
+                "decay": _encode(system.log_poles.real),  # logarithms: slow poles differ in their last digits alone
+                "angle": _encode(np.angle(system.poles)),
             }
             for layer, system in layers.items()
         ],
@@ -73,7 +73,7 @@ def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Cont
 def _point(
     results: Results, curve: Curve, place: int, layers: list[str], store: Store, cuts: list[tuple[Cut, Content]]
 ) -> Content:
-    """One cell: the mean over its seeds, and the states and plan of the first."""
+    """Return one cell: the mean over its seeds, and the states and plan of the first."""
     cell, *others = curve.cells[curve.ratios[place]]
     path = results.plan_path(cell)
     point: Content = {
@@ -97,11 +97,11 @@ def _point(
 
 
 def _command(results: Results, cell: Cell) -> str:
-    """How to make the plan of a cell again; it then lies in results/plans."""
+    """Return the command that makes the plan of a cell again; it then lies in results/plans."""
     file = shlex.quote(results.entry(cell.checkpoint)["file"])
     chosen = f"--methods {cell.method} --ratios {cell.ratio:.10g} --seeds {cell.seed}"
     return f"ssmprune sweep {file} {chosen} --examples {cell.examples} --out results"
 
 
-def _single(values: Real) -> str:
+def _encode(values: Real) -> str:
     return base64.b64encode(values.astype("<f4").tobytes()).decode()

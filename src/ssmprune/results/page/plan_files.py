@@ -44,20 +44,20 @@ class Store:
 
     @property
     def size(self) -> int:
-        """Bytes in the page."""
+        """Return its bytes in the page."""
         return sum(map(len, self.encoded))
 
     def add(self, piece: bytes) -> int:
         """Store a piece unless it is there, and return its number."""
         if piece not in self._places:
             self._places[piece] = len(self.encoded)
-            self.encoded.append(_encoded(piece))
+            self.encoded.append(_encode(piece))
         return self._places[piece]
 
     def growth(self, pieces: list[bytes]) -> int:
-        """How many bytes the page would grow by these."""
-        return sum(len(_encoded(piece)) for piece in set(pieces) if piece not in self._places)
+        """Return by how many bytes these would let the page grow."""
+        return sum(len(_encode(piece)) for piece in set(pieces) if piece not in self._places)
 
 
-def _encoded(piece: bytes) -> str:
+def _encode(piece: bytes) -> str:
     return base64.b64encode(zlib.compress(piece, 9)).decode()

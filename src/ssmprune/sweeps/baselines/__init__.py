@@ -1,1 +1,1 @@
-"""Baselines that are not pruning."""
+"""What the pruning of states is compared with: `balanced` truncation, `unstructured` pruning of single elements."""

@@ -11,17 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..models.config import LayerOptions
-from ..models.s5 import S5Layer
-from .timing import Samples, interleaved
-
-STREAMED = 64  # steps of a stream that are timed together
+from ssmprune.bench.speed import STREAMED
+from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.models.config import LayerOptions
+from ssmprune.models.s5 import S5Layer
 
 Call = Callable[[], object]
 
 
 def s5_pytorch() -> str | None:
-    """The version of s5-pytorch that is installed, or None."""
+    """Return the version of s5-pytorch that is installed, or None."""
     try:
         return metadata.version("s5-pytorch")
     except metadata.PackageNotFoundError:
@@ -31,7 +30,7 @@ def s5_pytorch() -> str | None:
 def compare(
     width: int, pairs: int, *, layers: int, batch: int, length: int, rounds: int, bidirectional: bool = False
 ) -> dict[str, Any] | None:
-    """Times of S5 layers, ours with `pairs` conjugate pairs and s5-pytorch's with as many complex states.
+    """Return the times of S5 layers, ours with `pairs` conjugate pairs and s5-pytorch's with as many complex states.
 
     The layers follow each other directly, without norms and gates. `theirs` is the call its documentation shows;
     `theirs_at_best` maps its inner module over the batch, which spares it one set of matrices per sequence. A
@@ -60,7 +59,7 @@ def compare(
 
 
 def _compared(times: dict[str, Samples]) -> dict[str, Any]:
-    """Seconds of everybody, and how many times as fast as the others ours are."""
+    """Return the seconds of all, and how many times as fast as the others ours are."""
     seconds = {name: time.to_dict() for name, time in times.items()}
     faster = {name: (time / times["ours"]).to_dict() for name, time in times.items() if name != "ours"}
     return {"seconds": seconds, "ours_is_faster": faster}

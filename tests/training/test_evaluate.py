@@ -10,7 +10,7 @@ import torch
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.training.norm_statistics import measure_statistics
+from ssmprune.training.evaluate import measure_statistics
 from toy import RECIPE, TOY, fit
 
 CONFIG = Config(family="s5", inputs=2, outputs=3, width=4, states=(4, 4), dropout=0.5)
