@@ -173,7 +173,7 @@ def _smallest(cost: Callable[[Pruning[Any], float], float], budget: float, unit:
 
 def _megabytes(model: Any) -> float:
     need_torch()
-    from .models.size import stored_bytes
+    from .models._size import stored_bytes
 
     return stored_bytes(model) / 1e6
 

@@ -13,9 +13,9 @@ from ssmprune.bench import speed, subjects
 from ssmprune.bench.timing import Samples, interleaved, peak_memory
 from ssmprune.bench.work import multiply_adds, products
 from ssmprune.models import cards
+from ssmprune.models._size import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.models.size import parameters, stored_bytes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = {

@@ -8,11 +8,9 @@ from ssmprune.tasks._sample import load_sample
 
 
 def test_the_demo_prunes_the_shipped_model(monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "RATIOS", [0.7])
-    monkeypatch.setattr(demo, "METHODS", {"Surgeon": sp.SURGEON, "LAST": sp.LAST, "Random": sp.RANDOM})
     parts = {"test": load_sample().subset(np.arange(0, 1000, 5)), "train": load_sample("train")}
     monkeypatch.setattr(demo, "load_sample", parts.get)
-    full, pruned = demo.demo()
+    full, pruned = demo.demo(ratios=[0.7])
     assert (full.states, pruned.states) == (512, 152)
     assert full.accuracy["LAST"] == full.accuracy["Surgeon"] > 0.97
     assert pruned.accuracy["Surgeon"] > 0.97 > pruned.accuracy["LAST"] > pruned.accuracy["Random"]

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from ..apply import mask, read, shrink
 from ..methods import LAST, Method
+from ..models._size import parameters, stored_bytes
 from ..models.classifier import Classifier
-from ..models.size import parameters, stored_bytes
 from ..plan import make_plan
 from .subjects import Subject, inputs
 from .timing import interleaved, peak_memory

@@ -59,7 +59,6 @@ def train(
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
-    from ..models import cards
     from ..training import distributed, recipes
     from ..training.gradual_pruning import Schedule
     from ..training.train import Run, check_job
@@ -70,30 +69,34 @@ def train(
     chosen, how = tasks.get(task), recipes.get(task, family, recipe)
     if recipe == "tune" and before is None:
         raise InputError("The tune recipe goes on with a trained model: name it with --from, or take --recipe cpu.")
-    pruning = None
-    if prune_to is not None:
-        pruning = Schedule(prune_to, prune_schedule, prune_from, prune_until, prune_every, prune_method)
+    cuts = (prune_schedule, prune_from, prune_until, prune_every, prune_method)
+    pruning = None if prune_to is None else Schedule(prune_to, *cuts)
     if distributed.needs_launch(devices, nodes):
-        check_job(chosen, how, before, data)  # before there are many: what is wrong is said once
-        distributed.check_shares(how.batch, devices * nodes)
+        check_job(chosen, how, before, data, devices * nodes)  # before there are many: what is wrong is said once
         distributed.relaunch(devices, nodes)
     result = run_training(chosen, how, Run(out, seed), root=data, start=before, pruning=pruning)
     if not distributed.is_first_process():
         return
     if result.finished:
-        command = shlex.join(["ssmprune", *sys.argv[1:]])
-        cards.write_card(result.best, cards.of_training(out / "log.jsonl") | {"recipe": recipe, "command": command})
-        cards.pass_on(result.best, result.last)
-    facts = _facts(result)
-    show(facts, as_json, table(f"{family} on {task}", [{"": key, "value": value} for key, value in facts.items()]))
+        _write_cards(result, out / "log.jsonl", recipe)
+    _show(result, f"{family} on {task}", as_json)
     if not result.finished:  # asked to stop: the same command goes on
         raise typer.Exit(INTERRUPTED)
 
 
-def _facts(result: Result) -> dict[str, Any]:
-    """Return a result for printing, with None for files that are not written yet."""
+def _write_cards(result: Result, log: Path, recipe: str) -> None:
+    from ..models import cards
+
+    command = shlex.join(["ssmprune", *sys.argv[1:]])
+    cards.write_card(result.best, cards.of_training(log) | {"recipe": recipe, "command": command})
+    cards.pass_on(result.best, result.last)
+
+
+def _show(result: Result, title: str, as_json: bool) -> None:
+    """Print a result, with None for files that are not written yet."""
     files = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
-    return asdict(result) | files
+    facts = asdict(result) | files
+    show(facts, as_json, table(title, [{"": key, "value": value} for key, value in facts.items()]))
 
 
 @app.command()

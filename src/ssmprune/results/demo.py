@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ import torch
 from ..bench.timing import interleaved
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
+from ..models._size import parameters
 from ..models.classifier import Classifier
-from ..models.size import parameters
 from ..pruning import Pruning
 from ..targets import GRID
 from ..tasks._sample import load_sample
@@ -41,8 +41,8 @@ class Row:
     accuracy: dict[str, float]
 
 
-def demo(tick: Callable[[], object] = lambda: None) -> list[Row]:
-    """Prune by every method at 10 to 100 % and count right answers; `tick` is called after each evaluation."""
+def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID) -> list[Row]:
+    """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation."""
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
     works = {
@@ -56,7 +56,7 @@ def demo(tick: Callable[[], object] = lambda: None) -> list[Row]:
 
     small = {0.0: model}
     accuracies = {0.0: dict.fromkeys(METHODS, accuracy(model))}
-    for ratio in GRID:
+    for ratio in ratios:
         pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
         accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
         small[ratio] = pruned["Surgeon"]

@@ -14,8 +14,8 @@ from ..bench.speed import evaluation
 from ..bench.subjects import AT_ONCE
 from ..bench.timing import interleaved
 from ..errors import InputError
+from ..models._size import parameters
 from ..models.classifier import Classifier
-from ..models.size import parameters
 from ..plan import Plan
 from ..tasks._task import Split, Task, fewer
 from ..training.calibration_inputs import part_of

@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..models import checkpoint
+from ..models._size import parameters
 from ..models.classifier import Classifier
-from ..models.size import parameters
 from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
@@ -104,11 +104,12 @@ def train(
             return _Training(model, recipe, splits, run, group, pruning, identity).run_until(requests)
 
 
-def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None) -> None:
-    """Fetch or draw the data of a training, and refuse a model that does not fit them."""
+def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
+    """Fetch or draw the data of a training; refuse a model that does not fit them, and a batch that has no shares."""
     examples = task.replace(**recipe.task).load("train", root)
     if start is not None:
         check_fits(tunable(start, recipe), examples)
+    distributed.check_shares(recipe.batch, processes)
 
 
 def tunable(start: Classifier, recipe: Recipe) -> Classifier:
