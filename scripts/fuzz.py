@@ -245,7 +245,7 @@ def outcome(read: Callable[[Path], object], path: Path) -> str:
 
 
 def _memory(error: BaseException | None) -> bool:
-    """Whether memory ran out somewhere below an error."""
+    """Return whether memory ran out somewhere below an error."""
     if error is None:
         return False
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or _memory(error.__cause__)

@@ -104,7 +104,7 @@ class Bench:
         train(get("smnist"), RECIPE, Run(folder, save_every=2, progress=False), root=self.place / "data")
 
     def train_faults(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
-        """Checkpoints and the state load; at the end weights and log are those of the undisturbed training."""
+        """Count files that do not load and, at the end, what differs from the undisturbed training."""
         counts = Counter(lost=finished - (folder / "last.safetensors").exists())
         for file in folder.glob("*.safetensors"):
             counts["unreadable"] += unreadable(load_file if file.stem == "state" else sp.load, file)
@@ -120,17 +120,17 @@ class Bench:
         cli("sweep", model, "--task", "smnist", "--data", data, *methods, "--examples", 4, "--out", folder)
 
     def sweep_faults(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
-        """Cells stay once they are there and are those of the undisturbed sweep; so are the plans."""
+        """Count cells that are gone again, and cells and plans that differ from the undisturbed sweep's."""
         counts: Counter[str] = Counter()
         right = {cell.key: cell for cell in Results.read(reference).cells}
-        found = {}
+        cells = {}
         if (folder / "sweep.json").exists():
             counts["unreadable"] += unreadable(Results.read, folder)
-            found = {} if counts["unreadable"] else {cell.key: cell for cell in Results.read(folder).cells}
+            cells = {} if counts["unreadable"] else {cell.key: cell for cell in Results.read(folder).cells}
         seen = self.done.setdefault(folder, set())
-        counts["lost"] += len((seen | (right.keys() if finished else set())) - found.keys())
-        counts["wrong"] += sum(right.get(key) != cell for key, cell in found.items())
-        seen |= found.keys()
+        counts["lost"] += len((seen | (right.keys() if finished else set())) - cells.keys())
+        counts["wrong"] += sum(right.get(key) != cell for key, cell in cells.items())
+        seen |= cells.keys()
         for plan in folder.glob("plans/*/*.safetensors"):
             counts["unreadable"] += unreadable(Plan.load, plan)
             counts["wrong"] += plan.read_bytes() != (reference / plan.relative_to(folder)).read_bytes()
@@ -153,7 +153,7 @@ class Bench:
         cli("shrink", self.place / "big.safetensors", self.place / "0.25.plan", "--out", folder / "small.safetensors")
 
     def whole_model(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
-        """The model is the old one or the new one; the new one when finished."""
+        """Count a model that is neither the old nor the new one; when finished it must be the new one."""
         file = folder / "small.safetensors"
         if unreadable(sp.load, file):
             return Counter(unreadable=1)
@@ -171,13 +171,13 @@ class Bench:
         (folder / "model.onnx").write_bytes(b"the older graph")
 
     def whole_graph(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
-        """The graph is the old one or the new one; the new one when finished."""
+        """Count a graph that is neither the old nor the new one; when finished it must be the new one."""
         now, new = ((place / "model.onnx").read_bytes() for place in (folder, reference))
         return Counter(wrong=now != new and (finished or now != b"the older graph"))
 
 
 def unreadable(read: Callable[[Path], object], path: Path) -> bool:
-    """Whether a file that is there cannot be read."""
+    """Return whether a file that is there cannot be read."""
     try:
         read(path)
     except Exception:
@@ -186,14 +186,14 @@ def unreadable(read: Callable[[Path], object], path: Path) -> bool:
     return False
 
 
-def same_tensors(one: Path, other: Path) -> bool:
-    """Whether two files hold the same tensors to the bit; the order of names in a header is not fixed."""
-    a, b = load_file(one), load_file(other)
+def same_tensors(path: Path, other: Path) -> bool:
+    """Return whether two files hold the same tensors to the bit; the order of names in a header is not fixed."""
+    a, b = load_file(path), load_file(other)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def same_files(folder: Path, reference: Path, finished: bool) -> Counter[str]:
-    """Every file that is there has the bytes of the undisturbed one; when finished, all are there."""
+    """Count files that differ from the undisturbed ones and, when finished, those that are not there."""
     now, right = (
         {path.relative_to(place): path for path in place.rglob("*") if path.is_file() and path.suffix != ".part"}
         for place in (folder, reference)
@@ -202,9 +202,9 @@ def same_files(folder: Path, reference: Path, finished: bool) -> Counter[str]:
     return Counter(wrong=wrong, lost=len(right.keys() - now.keys()) if finished else 0)
 
 
-def same_content(one: Path, other: Path) -> bool:
-    """Whether two files are the same to the byte, or to the tensor."""
-    return one.read_bytes() == other.read_bytes() or (one.suffix == ".safetensors" and same_tensors(one, other))
+def same_content(path: Path, other: Path) -> bool:
+    """Return whether two files are the same to the byte, or to the tensor."""
+    return path.read_bytes() == other.read_bytes() or (path.suffix == ".safetensors" and same_tensors(path, other))
 
 
 def events(folder: Path) -> list[dict[str, object]]:

@@ -28,7 +28,7 @@ def main(out: Path) -> None:
         drawn = draw(get(name).look, BEGUN[name], np.random.default_rng(0))
         halved = drawn.images, (drawn.discs - 0.5) / 2, drawn.margin / 2
         for what, measures in {"canvas": (drawn.canvas, drawn.discs, drawn.margin), "picture": halved}.items():
-            right = joined(*measures, INK[what]) == drawn.labels
+            right = connected(*measures, INK[what]) == drawn.labels
             print(f"{name}, {what}: {right.sum():,} of {len(right):,}")
         for row, label in enumerate((1, 0)):
             chosen = drawn.images[drawn.labels == label][:COLUMNS]
@@ -41,17 +41,17 @@ def main(out: Path) -> None:
     save_figure(figure, out)
 
 
-def joined(canvas: NDArray, discs: NDArray, margin: NDArray, ink: int) -> NDArray:
-    """Whether the two discs of each picture hang together when all strokes are widened by its margin."""
-    found = []
+def connected(canvas: NDArray, discs: NDArray, margin: NDArray, ink: int) -> NDArray:
+    """Return whether the two discs of each picture are connected when all strokes are widened by its margin."""
+    answers = []
     for picture, places, width in zip(canvas, np.rint(discs).astype(int), margin, strict=True):
         reach = int(width)
         y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
         wide = ndimage.binary_dilation(picture > ink, y * y + x * x <= width * width)
         parts, _ = ndimage.label(wide, np.ones((3, 3)))
-        one, other = (parts[tuple(place)] for place in places)
-        found.append(one == other != 0)
-    return np.array(found)
+        first, second = (parts[tuple(place)] for place in places)
+        answers.append(first == second != 0)
+    return np.array(answers)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def main(run: Path, name: str, data: Path, start: Path | None, length: int | Non
     split = tasks.get(card["task"]).replace(**card["task_parameters"]).load("test", data)
     seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
-    known = {"data": DATA[card["task"]], "threads": 1}
+    origin = {"data": DATA[card["task"]], "threads": 1}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
     write_atomically(where, (run / "best.safetensors").read_bytes())
-    cards.write_card(where, card | known | tested | ({"note": note} if note else {}))
+    cards.write_card(where, card | origin | tested | ({"note": note} if note else {}))
     write_table()
 
 

@@ -56,14 +56,14 @@ def list_(
     if recipes:
         training.list_recipes(as_json)
         return
-    known = {
+    names = {
         "methods": sorted(named()),
         "criteria": sorted(criteria.found()),
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),
     }
-    rows = [{"kind": kind, "names": ", ".join(names)} for kind, names in known.items()]
-    show(known, as_json, table("What ssmprune knows", rows))
+    rows = [{"kind": kind, "names": ", ".join(members)} for kind, members in names.items()]
+    show(names, as_json, table("What ssmprune knows", rows))
 
 
 def _place_in_help(command: typer.models.CommandInfo) -> int:

@@ -194,6 +194,5 @@ def _accuracy(
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."
         )
-    chosen = tasks.get(name).replace(**cards.task_parameters(checkpoint, name))
-    split = fewer(chosen.load("val", root), examples)
+    split = fewer(cards.task_of(checkpoint, name).load("val", root), examples)
     return lambda model: evaluate(model, split).accuracy

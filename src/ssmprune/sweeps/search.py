@@ -20,24 +20,24 @@ def largest_ratios(
     full: the unpruned model on the validation examples. budget: points of accuracy. states: those stored.
     """
     searches = {key: search(budget, states, ratios) for key in keys}
-    found: dict[Key, Largest] = {}
+    finished: dict[Key, Largest] = {}
     asked = {key: next(steps) for key, steps in searches.items()}
     while asked:
         tried = [key._replace(ratio=ratio, split=full.split) for key, ratio in asked.items()]
         answers = {
             key: _send(searches[key], points_lost(full, cell)) for key, cell in zip(asked, fill(tried), strict=True)
         }
-        found |= {key: answer for key, answer in answers.items() if isinstance(answer, Largest)}
+        finished |= {key: answer for key, answer in answers.items() if isinstance(answer, Largest)}
         asked = {key: answer for key, answer in answers.items() if not isinstance(answer, Largest)}
-    return found
+    return finished
 
 
-def keys_to_report(found: dict[Key, Largest]) -> list[Key]:
+def keys_to_report(ratios: dict[Key, Largest]) -> list[Key]:
     """Return the cells that tables report: every method at its own largest ratios and at LAST's of the grid."""
-    last = max((largest.on_grid for key, largest in found.items() if key.method == LAST.name), default=0.0)
+    last = max((largest.on_grid for key, largest in ratios.items() if key.method == LAST.name), default=0.0)
     return [
         key._replace(ratio=ratio)
-        for key, largest in found.items()
+        for key, largest in ratios.items()
         for ratio in sorted({largest.on_grid, largest.exact, last} - {0.0})
     ]
 

@@ -165,8 +165,8 @@ def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) 
     (unpruned,) = fill([full._replace(split="val")])
     assert unpruned is not None
     states = sum(system.n for system in subject.systems.values())
-    found = largest_ratios(fill, unpruned, keys, budget, plan.ratios, states)
-    fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(found)]])
+    largest = largest_ratios(fill, unpruned, keys, budget, plan.ratios, states)
+    fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(largest)]])
 
 
 class Ledger:

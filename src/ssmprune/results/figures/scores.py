@@ -39,6 +39,6 @@ def _lines(axes: Axes, scores: dict[str, Real], order: dict[str, Real]) -> None:
     looks = styles(scores)
     for layer, values in scores.items():
         ranked = np.exp(values[descending(order[layer])])
-        every = max(1, len(ranked) // 8)
-        axes.plot(np.arange(1, len(ranked) + 1), ranked, label=layer, markevery=every, markersize=4, **looks[layer])
+        spacing = max(1, len(ranked) // 8)
+        axes.plot(np.arange(1, len(ranked) + 1), ranked, label=layer, markevery=spacing, markersize=4, **looks[layer])
     axes.set(yscale="log", xlabel="stored state, by H∞ score")

@@ -62,13 +62,16 @@ def balanced_truncation(
     """
     check_ratio(ratio)
     balanced = {layer: Balanced.of(layer, system) for layer, system in systems.items()}
-    scores = {layer: one.scores for layer, one in balanced.items()}
+    scores = {layer: coordinates.scores for layer, coordinates in balanced.items()}
     stay = {layer: Limits().stay(layer, systems[layer], score) for layer, score in scores.items()}
     keep = allocation(scores, ratio, stay)
-    return {layer: systems[layer] if keep[layer].all() else one.cut(keep[layer]) for layer, one in balanced.items()}
+    return {
+        layer: systems[layer] if keep[layer].all() else coordinates.cut(keep[layer])
+        for layer, coordinates in balanced.items()
+    }
 
 
-class Part(NamedTuple):
+class RealSystem(NamedTuple):
     """A real system in diagonal form, one entry for two conjugate poles or a real one."""
 
     poles: Complex  # (r,)
@@ -121,7 +124,7 @@ class Balanced:
             backward_delay=system.backward_delay,
         )
 
-    def _within(self, problem: int, size: int) -> Part:
+    def _within(self, problem: int, size: int) -> RealSystem:
         """Return the largest truncated system of a problem that `size` stored states can hold."""
         most = min(2 * size, int(np.count_nonzero(self.sigma[problem])))
         for order in range(most, 0, -1):
@@ -133,19 +136,19 @@ class Balanced:
                 f"Layer {self.layer!r} has no truncated system of {size} states that is stable and diagonal: "
                 "it is silent, or poles coincide. Take another method."
             )
-        return Part(self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0])
+        return RealSystem(self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0])
 
-    def _truncated(self, problem: int, order: int) -> Part | None:
+    def _truncated(self, problem: int, order: int) -> RealSystem | None:
         """Return the first balanced coordinates in diagonal form, or None where that is not stable or not possible."""
         into, back = self.into[problem, :order], self.back[problem, :, :order]
         poles, B, C = (values[problem] for values in self._spread)
-        poles, vectors = np.linalg.eig(into @ _parts(poles[:, None] * _joined(back)))
+        poles, vectors = np.linalg.eig(into @ _to_real(poles[:, None] * _to_complex(back)))
         if np.any(poles == 0) or np.any(np.abs(poles) >= 1) or np.linalg.cond(vectors) > SKEWEST:
             return None
         stored = poles.imag >= 0
-        B = np.linalg.solve(vectors, (into @ _parts(B)).astype(complex))[stored]
+        B = np.linalg.solve(vectors, (into @ _to_real(B)).astype(complex))[stored]
         C = (back.T @ C).transpose(0, 2, 1) @ vectors[:, stored] * np.where(poles.imag > 0, 2, 1)[stored]
-        return Part(poles[stored], B, C)
+        return RealSystem(poles[stored], B, C)
 
     @cached_property
     def _spread(self) -> tuple[Complex, Complex, Real]:
@@ -168,7 +171,7 @@ def observability(system: DiagonalSystem) -> Real:
         replace(system, log_poles=system.log_poles.conj(), B=system.gain * C.conj().T, C=system.B.T[None])
         for C in system.C
     )
-    return np.asarray(sum(controllability(one) for one in turned), np.float64)
+    return np.asarray(sum(controllability(direction) for direction in turned), np.float64)
 
 
 def _root(gram: Real) -> Real:
@@ -179,11 +182,11 @@ def _root(gram: Real) -> Real:
     return np.asarray(scale * vectors * np.sqrt(np.maximum(values, 0))[:, None], np.float64)
 
 
-def _joined(parts: Real) -> Complex:
-    """Real and imaginary parts in turns along the first axis, (2 slots, ...), as complex numbers (slots, ...)."""
+def _to_complex(parts: Real) -> Complex:
+    """Return complex numbers (slots, ...) from real and imaginary parts in turns, (2 slots, ...)."""
     return np.asarray(parts[::2] + 1j * parts[1::2], np.complex128)
 
 
-def _parts(numbers: Complex) -> Real:
-    """Return the reverse of `_joined`."""
+def _to_real(numbers: Complex) -> Real:
+    """Return the reverse of `_to_complex`."""
     return np.stack([numbers.real, numbers.imag], axis=1).reshape(2 * len(numbers), *numbers.shape[1:])
