@@ -15,7 +15,8 @@ from table import Figure, of, show
 import ssmprune as sp
 from ssmprune.bench import subjects
 from ssmprune.bench.timing import Samples, interleaved
-from ssmprune.deploy.graphs import blank_state, export
+from ssmprune.deploy import export
+from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 
 RATIOS, LENGTH, ROUNDS = (0, 0.7), 784, 5

@@ -8,7 +8,8 @@ import onnxruntime
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy.graphs import blank_state, export
+from ssmprune.deploy import export
+from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 

@@ -161,7 +161,7 @@ import socket
 def refuse(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.socket.bind = socket.getaddrinfo = socket.create_connection = refuse
 import ssmprune, ssmprune.cli, ssmprune.models.checkpoint, ssmprune.tasks, ssmprune.training.train
-import ssmprune.deploy.graphs
+import ssmprune.deploy.onnx
 print(len(ssmprune.tasks.found()))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy.graphs import blank_state, export, real
+from ssmprune.deploy import export
+from ssmprune.deploy._real_layers import with_real_layers
+from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -16,7 +18,10 @@ S4D_STATES = (12, 24)
 def model(family, ratio=0.0, **options):
     torch.manual_seed(0)
     states = (10, 10) if family == "s5" else S4D_STATES
-    full = Classifier(Config(family, inputs=3, outputs=4, width=6, states=states, **options)).eval()
+    full = Classifier(Config(family, inputs=3, outputs=4, width=6, **{"states": states, **options})).eval()
+    for name, buffer in full.named_buffers():
+        if "running" in name:
+            buffer.uniform_(0.5, 2.0)  # norms that do something
     return sp.prune(full, ratio) if ratio else full
 
 
@@ -33,8 +38,9 @@ def test_real_arithmetic_gives_the_same(family, options):
     pruned, x = model(family, 0.7, **options), torch.randn(3, 11, 3)
     with torch.no_grad():
         x = pruned.encoder(x)
-        for twin, block in zip(real(pruned).blocks, pruned.blocks, strict=True):
-            np.testing.assert_allclose(_stepped(twin.ssm, x), logits(block.ssm, x), atol=2e-5)
+        for twin, block in zip(with_real_layers(pruned).blocks, pruned.blocks, strict=True):
+            y = logits(block.ssm, block.norm(x) if block.prenorm else x)
+            np.testing.assert_allclose(_stepped(twin.ssm, twin.norm(x) if twin.prenorm else x), y, atol=2e-5)
             x = block(x)
 
 
@@ -53,7 +59,13 @@ def _stepped(layer, u):
 
 
 @pytest.mark.parametrize(
-    ("family", "ratio", "options"), [("s5", 0.0, {}), ("s5", 0.7, {"bidirectional": True}), ("s4d", 0.7, {})]
+    ("family", "ratio", "options"),
+    [
+        ("s5", 0.0, {}),
+        ("s5", 0.7, {"bidirectional": True}),
+        ("s4d", 0.7, {}),
+        ("s4d", 0.0, {"states": (12, 0), "bidirectional": True, "backward_delay": 1}),
+    ],
 )
 def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options, tmp_path):
     pruned = model(family, ratio, **options)
@@ -65,7 +77,7 @@ def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options
         np.testing.assert_allclose(ours, logits(pruned, x), atol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "ratio"), [("s5", 0.0), ("s5", 0.7), ("s4d", 0.7)])
+@pytest.mark.parametrize(("family", "ratio"), [("s5", 0.0), ("s5", 0.7), ("s4d", 0.0), ("s4d", 0.7)])
 def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, tmp_path):
     pruned, x = model(family, ratio), torch.randn(2, 20, 3)
     export(pruned, tmp_path / "step.onnx", mode="stream")
@@ -89,8 +101,8 @@ def test_torch_export_reloads(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "tflite"}, "must be one of onnx, torch-export; got 'tflite'"),
-        ({"mode": "chunks"}, "must be one of sequence, stream; got 'chunks'"),
+        ({"format": "tflite"}, "no format 'tflite'; there are onnx, torch-export"),
+        ({"mode": "chunks"}, "no mode 'chunks'; there are sequence, stream"),
         ({"mode": "stream"}, "bidirectional model needs the whole sequence"),
     ],
 )
@@ -98,3 +110,15 @@ def test_what_cannot_be_exported_is_refused(options, message, tmp_path):
     with pytest.raises(sp.InputError, match=message):
         export(model("s5", bidirectional=True), tmp_path / "out", **options)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_graphs_are_hardly_larger_than_checkpoints(family, tmp_path):
+    torch.manual_seed(0)
+    states = (64,) * 2 if family == "s5" else (64 * 16,) * 2
+    full = Classifier(Config(family, inputs=1, outputs=10, width=64, states=states)).eval()
+    pruned = sp.prune(full, 0.7)
+    sp.save(pruned, tmp_path / "model.safetensors")
+    for mode in ("sequence", "stream"):
+        export(pruned, tmp_path / "model.onnx", mode=mode)
+        assert (tmp_path / "model.onnx").stat().st_size < 1.2 * (tmp_path / "model.safetensors").stat().st_size

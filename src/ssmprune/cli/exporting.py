@@ -24,7 +24,7 @@ def export(
 ) -> None:
     """Write a model as a graph in real arithmetic; batch and length stay free."""
     need_torch()
-    from ..deploy.graphs import export
+    from ..deploy import export
 
     export(load(checkpoint), out, format=format, mode=mode)
     facts = {"format": format, "mode": mode, "bytes": Path(out).stat().st_size, "out": str(out)}

@@ -71,12 +71,12 @@ class Classifier(nn.Module):
         """Return logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
         self._check(x, lengths)
         if torch.is_grad_enabled() or self.training:
-            return self._head(self._features(x, lengths))
+            return self.head(self._features(x, lengths))
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
         rows = groups(len(x), x.shape[1], self._built_as.width)
         parts = [self._features(x[row], None if lengths is None else lengths[row]) for row in rows]
-        return self._head(torch.cat(parts))
+        return self.head(torch.cat(parts))
 
     def initial_state(self, batch: int) -> StreamState:
         """Return the state before the first step of `batch` sequences."""
@@ -98,7 +98,7 @@ class Classifier(nn.Module):
             sums = total[:, None] + x.cumsum(1)
             total = sums[:, -1]
             x = sums / torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)[:, None]
-        return self._head(x), StreamState(layers, steps, total)
+        return self.head(x), StreamState(layers, steps, total)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """Return, for one more step, (batch, inputs) or tokens (batch,), the logits so far and the new state."""
@@ -111,7 +111,16 @@ class Classifier(nn.Module):
         if self._built_as.pooling == "mean":
             total = total + x
             x = total / steps
-        return self._head(x), StreamState(tuple(layers), steps, total)
+        return self.head(x), StreamState(tuple(layers), steps, total)
+
+    def head(self, x: Tensor) -> Tensor:
+        """Return the logits of pooled features (batch, width), or of those of every step."""
+        if self.hidden is not None:
+            a, b = x.chunk(2)
+            gelu = "none" if self._built_as.exact_gelu else "tanh"
+            x = F.gelu(self.hidden(torch.cat([a, b, a - b, a * b], dim=-1)), approximate=gelu)
+        logits: Tensor = self.decoder(x)
+        return logits
 
     def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
@@ -148,14 +157,6 @@ class Classifier(nn.Module):
             x, state = block.stream(x, before)
             after.append(state)
         return x, tuple(after)
-
-    def _head(self, x: Tensor) -> Tensor:
-        if self.hidden is not None:
-            a, b = x.chunk(2)
-            gelu = "none" if self._built_as.exact_gelu else "tanh"
-            x = F.gelu(self.hidden(torch.cat([a, b, a - b, a * b], dim=-1)), approximate=gelu)
-        logits: Tensor = self.decoder(x)
-        return logits
 
     def _check_streaming(self) -> None:
         if self._built_as.bidirectional:
