@@ -1,7 +1,8 @@
 """The ten tasks of the paper: each plain module here exports its TASK and is found without being registered.
 
-`_task` says what a task and its splits are; `_data` finds, fetches, unpacks and keeps files, `_formats` reads them.
-Shared by some tasks: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the published ones),
+Pictures: `smnist`, `psmnist`, `scifar`, `image`, `pathfinder`, `pathx`. Texts: `text`, `retrieval`, `listops`. Sound:
+`speech`. `_task` says what a task and its splits are; `_data` finds, fetches, unpacks and keeps files, `_formats` reads
+them. Shared by some tasks: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the published ones),
 `_listops_trees`, `_padding` (texts of different lengths). `_sample` is the MNIST inside the package.
 """
 
