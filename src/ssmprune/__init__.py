@@ -14,6 +14,9 @@ small = sp.shrink(model, plan)                 # smaller and faster
 sp.save(small, "small.safetensors")
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
 from .allocation import layer_adaptive, layer_share, pooled, uniform
@@ -24,7 +27,7 @@ from .calibration.refit import refit_in_sequence
 from .certificates import Certificate, certify
 from .criteria import Evidence
 from .discretization import bilinear, zoh
-from .errors import InputError
+from .errors import InputError, need_torch
 from .limits import Limits
 from .methods import (
     AIRE,
@@ -44,6 +47,9 @@ from .pruning import Pruning, prune
 from .regression.moments import Moments, white_noise
 from .system import DiagonalSystem
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
+
+if TYPE_CHECKING:
+    from .deploy.quantize import quantize as quantize
 
 __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 (grouped)
@@ -103,3 +109,14 @@ __all__ = [  # noqa: RUF022 (grouped)
     "save_tree",
     "InputError",
 ]
+
+# These work on torch models alone, and importing ssmprune does not import torch. Not in __all__: `import *` would.
+_NEED_TORCH = {"quantize": "deploy.quantize"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a function that needs torch when it is asked for."""
+    if name not in _NEED_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need_torch()
+    return getattr(importlib.import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)

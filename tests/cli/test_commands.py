@@ -199,3 +199,19 @@ def test_one_word_says_how_far_to_prune(ssmprune, checkpoint, tmp_path, words):
     result = ssmprune("plan", checkpoint, *words, "--out", tmp_path / "plan.st")
     assert result.returncode == 2
     assert "Say how far to prune by one of --ratio, --max-energy" in " ".join(result.stderr.split())
+
+
+def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpoint, tmp_path):
+    inputs, small, tiny = (tmp_path / name for name in ("inputs.npy", "small.safetensors", "tiny.safetensors"))
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", small).returncode == 0
+    result = ssmprune("quantize", small, "--bits", 4, "--calibrate", inputs, "--out", tiny, "--json")
+    facts = json.loads(result.stdout)
+    assert facts["bytes after"] < facts["bytes before"] == small.stat().st_size
+    history = json.loads(ssmprune("inspect", tiny, "--json").stdout)["history"]
+    assert history == facts["history"] == ["pruned by last at 50%", "quantised to 4 bits on 4 sequences"]
+    assert "quantised to 4 bits" in ssmprune("inspect", tiny).stdout.replace("\n", " ")
+    refused = ssmprune("quantize", small, "--bits", 3, "--out", tmp_path / "none.safetensors")
+    assert refused.returncode == 2
+    assert "8 or 4 bits" in refused.stderr
+    assert not (tmp_path / "none.safetensors").exists()

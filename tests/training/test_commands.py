@@ -22,11 +22,12 @@ from ssmprune import tasks
 from ssmprune.cli import main
 from ssmprune.cli.common import app
 from ssmprune.models import cards
+from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.training import recipes
 from ssmprune.training.calibration_inputs import part_of
-from ssmprune.training.evaluate import evaluate, measure_statistics
+from ssmprune.training.evaluate import evaluate
 from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 from toy import PATIENCE, same
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ssmprune.models import checkpoint
+from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.training.evaluate import measure_statistics
 from toy import RECIPE, TOY, fit
 
 CONFIG = Config(family="s5", inputs=2, outputs=3, width=4, states=(4, 4), dropout=0.5)

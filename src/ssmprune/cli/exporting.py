@@ -1,4 +1,4 @@
-"""The command that takes models out."""
+"""Commands that make models ready for where they run: `quantize` and `export`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,36 @@ from typing import Annotated
 import typer
 
 from ..errors import need_torch
-from ..models import load
-from .common import Checkpoint, Json, Out, app, show, table
+from ..files import check_writable
+from ..models import cards, load, save
+from .common import Checkpoint, Data, Json, Out, app, prepare, show, table
+from .planning import Calibrate, calibration_inputs
+
+
+@app.command()
+def quantize(
+    checkpoint: Checkpoint,
+    out: Out,
+    bits: Annotated[int, typer.Option("--bits", help="8 or 4 bits a weight.")] = 8,
+    calibrate: Calibrate = None,
+    sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Round the large weights of a model to 8 or 4 bits; --calibrate lets their errors make up for each other."""
+    prepare()
+    check_writable(out)
+    from ..deploy.quantize import quantize
+
+    model = load(checkpoint)
+    cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
+    inputs = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
+    small = quantize(model, bits, data=inputs, sequences=None)
+    save(small, out)
+    cards.pass_on(checkpoint, out)
+    sizes = {"before": checkpoint.stat().st_size, "after": out.stat().st_size}
+    facts = {"bits": bits, "bytes before": sizes["before"], "bytes after": sizes["after"], "out": str(out)}
+    show(facts | {"history": small.history}, as_json, table(str(checkpoint), [facts]))
 
 
 @app.command()

@@ -97,7 +97,7 @@ def decide(
     prepare(None)
     check_writable(out)
     model = load(checkpoint)
-    batches = None if calibrate is None else _inputs(checkpoint, calibrate, sequences, data)
+    batches = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(
         model,
         None if method is None else method_named(method),
@@ -166,7 +166,8 @@ def _row(layer: str, certificate: Certificate) -> dict[str, str]:
     return {"layer": layer, **written, "on data": measured}
 
 
-def _inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
+def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
+    """Return batches of unlabelled inputs of a task, as the checkpoint was trained on it, or of a file."""
     from ..models import cards
     from ..training.calibration_inputs import unlabelled
 

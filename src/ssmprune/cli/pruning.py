@@ -20,7 +20,8 @@ from .planning import decide, show_plan, takes_options_of
 @app.command()
 def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = False) -> None:
     """Show the layers of a model: states, poles, and how its scores spread."""
-    systems = apply.read(load(checkpoint), unstable="keep" if unstable else "refuse")
+    model = load(checkpoint)
+    systems = apply.read(model, unstable="keep" if unstable else "refuse")
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
     rows = [
@@ -33,7 +34,9 @@ def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = 
         }
         for layer in layers
     ]
-    show({"layers": layers}, as_json, table(str(checkpoint), rows))
+    readable = table(str(checkpoint), rows)
+    readable.caption = "; then ".join(model.history) or None
+    show({"layers": layers, "history": model.history}, as_json, readable)
 
 
 @app.command()
@@ -58,7 +61,9 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
 def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Remove the states a plan prunes; the model gets smaller and faster."""
     plan = Plan.load(plan_file)
-    save(apply.shrink(load(checkpoint), plan), out)
+    small = apply.shrink(load(checkpoint), plan)
+    small.history += (f"pruned by {plan.title}",)
+    save(small, out)
     cards.pass_on(checkpoint, out)
     show_plan(plan, out, as_json)
 
@@ -68,7 +73,9 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
 def prune(**options: Any) -> None:
     """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
     decision = decide(**options)
-    save(apply.shrink(decision.model, decision.plan), decision.out)
+    small = apply.shrink(decision.model, decision.plan)
+    small.history += (f"pruned by {decision.plan.title}",)
+    save(small, decision.out)
     cards.pass_on(options["checkpoint"], decision.out)
     show_plan(decision.plan, decision.out, decision.as_json, decision.certificates)
 

@@ -121,9 +121,10 @@ def evaluate(
     batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
+    from ..models.block import measure_statistics
     from ..models.cards import task_of
     from ..training.calibration_inputs import part_of
-    from ..training.evaluate import at_rate, evaluate, measure_statistics
+    from ..training.evaluate import at_rate, evaluate
 
     model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:

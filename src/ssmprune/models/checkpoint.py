@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..files import check_format, load_tensors, save_tensors
+from . import _grid
+from ._grid import Grid
 from .classifier import Classifier
 from .config import Config
 
@@ -31,6 +33,11 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
         )
     tensors = {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
     about = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}
+    tensors, bits = _grid.to_file(model, tensors)
+    if bits is not None:
+        about["bits"] = bits
+    if model.history:
+        about["history"] = json.dumps(model.history)
     save_tensors(path, tensors, about)
 
 
@@ -39,6 +46,7 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     arrays, about = load_tensors(path, needs_digest=False)  # checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
     config = _config(path, about)
+    arrays, grid = _from_grid(path, config, arrays, about.get("bits"))
     model = _empty_model(path, config, {name: array.shape for name, array in arrays.items()})
     _check_types(path, model, arrays)
     _check_values(path, arrays, config.width)
@@ -47,7 +55,31 @@ def load(path: str | os.PathLike[str]) -> Classifier:
         name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
     }
     model.load_state_dict(copies, assign=True)
+    model.grid, model.history = grid, _history(path, about.get("history", "[]"))
     return model.eval()
+
+
+def _from_grid(path: Location, config: Config, arrays: Arrays, bits: str | None) -> tuple[Arrays, Grid | None]:
+    """Return the weights of a file, whose large ones may be whole numbers with scales."""
+    if bits is None:
+        return arrays, None
+    _check_complete(path, config, {name: array.shape for name, array in arrays.items()})
+    try:
+        with torch.device("meta"):
+            model = Classifier(config)
+        return _grid.from_file(model, arrays, bits)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; the file is damaged or of another kind.") from error
+
+
+def _history(path: Location, text: str) -> tuple[str, ...]:
+    try:
+        lines = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: the history is not JSON ({error}).") from error
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise InputError(f"{path}: the history must be a list of sentences.")
+    return tuple(lines)
 
 
 def _config(path: Location, about: dict[str, str]) -> Config:
@@ -65,9 +97,7 @@ def _config(path: Location, about: dict[str, str]) -> Config:
 
 def _empty_model(path: Location, config: Config, shapes: dict[str, tuple[int, ...]]) -> Classifier:
     """Return a model without memory whose names and shapes agree with the file's."""
-    sizes = (config.inputs, config.outputs, config.width, *config.states)
-    if max(sizes) > sum(map(math.prod, shapes.values())) or config.depth > len(shapes):
-        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
+    _check_complete(path, config, shapes)
     with torch.device("meta"):
         model = Classifier(config)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -79,6 +109,13 @@ def _empty_model(path: Location, config: Config, shapes: dict[str, tuple[int, ..
         if shapes[name] != shape:
             raise InputError(f"{path}: {name} has shape {shapes[name]}, but its config asks for {shape}.")
     return model
+
+
+def _check_complete(path: Location, config: Config, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse a config that would claim far more memory than the file fills."""
+    sizes = (config.inputs, config.outputs, config.width, *config.states)
+    if max(sizes) > 2 * sum(map(math.prod, shapes.values())) or config.depth > len(shapes):  # two numbers a byte
+        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
 
 
 def _check_types(path: Location, model: Classifier, arrays: Arrays) -> None:

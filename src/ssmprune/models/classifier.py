@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from ..errors import InputError
 from ._blocking import groups, keep_freed_memory, steps_at_once
+from ._grid import Grid
 from .block import Block
 from .config import Config
 from .initialisation import dense, embedding
@@ -42,6 +43,8 @@ class Classifier(nn.Module):
         """Draw random weights from torch's generator."""
         super().__init__()
         self._built_as = config  # its `states` and `step_rescale` are out of date after a shrink: see `config`
+        self.grid: Grid | None = None  # of a quantised model
+        self.history: tuple[str, ...] = ()  # what was done to the model since its training, a sentence each
         width = config.width
         self.encoder = (embedding if config.tokens else dense)(config.inputs, width)
         self.layers = nn.ModuleList(Block(config, n) for n in config.states)

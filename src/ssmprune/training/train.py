@@ -22,11 +22,12 @@ from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..models import checkpoint
 from ..models._size import parameters
+from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
-from .evaluate import Score, check_fits, measure_statistics, score, tally, tally_split, tensors
+from .evaluate import Score, check_fits, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, fingerprint, load_state, save_state

@@ -1,0 +1,196 @@
+"""Weights on a grid: what is rounded, how errors are made up for, and files of whole numbers."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ssmprune as sp
+from ssmprune.deploy.quantize import DAMPING, Rows, _round_rows, input_moments, quantize, round_weights
+from ssmprune.files import load_tensors, save_tensors
+from ssmprune.models._grid import bits_of, largest_number, pack, scale_shapes, spread_scale, unpack, whole_numbers
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+
+KINDS = {
+    "s5": Config("s5", inputs=3, outputs=4, width=6, states=(5, 4)),
+    "s5 both ways": Config("s5", inputs=3, outputs=4, width=6, states=(5, 4), bidirectional=True, norm="layer"),
+    "s4d": Config("s4d", inputs=3, outputs=4, width=6, states=(18, 12), bidirectional=True, activation="full_glu"),
+    "tokens": Config("s5", inputs=9, outputs=2, width=6, states=(5,), tokens=True, retrieval=True),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+bits = pytest.mark.parametrize("bits", [8, 4])
+
+
+def model_and_data(kind):
+    torch.manual_seed(1)
+    config = KINDS[kind]
+    model = Classifier(config).eval()
+    if kind == "s4d":  # channels of different sizes, one of them empty
+        plan = sp.make_plan(sp.read(model), 0.4)
+        model = sp.shrink(model, plan)
+    x = torch.randint(0, 9, (8, 20)) if config.tokens else torch.randn(8, 20, 3)
+    return model, x
+
+
+@bits
+@kinds
+def test_every_large_weight_is_a_whole_multiple_of_its_scale(kind, bits):
+    model, x = model_and_data(kind)
+    small = quantize(model, bits, data=[x])
+    for name, scale in small.grid.scales.items():
+        multiple = small.get_parameter(name) / spread_scale(small, name, scale)
+        assert torch.allclose(multiple, multiple.round(), atol=1e-4)
+        assert multiple.abs().max() <= largest_number(bits_of(name, bits)) + 1e-3
+    untouched = dict(small.named_parameters()).keys() - small.grid.scales.keys()
+    assert any(name.endswith("pole_re") for name in untouched)
+    for name in untouched:
+        assert torch.equal(small.get_parameter(name), model.get_parameter(name))
+
+
+@bits
+@kinds
+def test_a_quantised_model_survives_its_file_to_the_bit(kind, bits, tmp_path):
+    model, x = model_and_data(kind)
+    small = quantize(model, bits, data=[x])
+    sp.save(small, tmp_path / "small.safetensors")
+    loaded = sp.load(tmp_path / "small.safetensors")
+    for name, tensor in small.state_dict().items():
+        assert torch.equal(tensor, loaded.state_dict()[name]), name
+    assert loaded.history == small.history == (f"quantised to {bits} bits on 8 sequences",)
+    assert loaded.grid.bits == bits
+    numbers = whole_numbers(loaded)
+    assert numbers is not None
+    assert numbers.keys() == small.grid.scales.keys() == scale_shapes(small).keys()
+    sp.save(loaded, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "small.safetensors").read_bytes()
+    with torch.no_grad():
+        assert torch.equal(loaded(x), small(x))
+
+
+def test_files_hold_a_byte_or_half_a_byte_a_weight(tmp_path):
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=1, outputs=10, width=64, states=(64, 64))).eval()
+    sizes = []
+    for bits in (8, 4):
+        sp.save(quantize(model, bits), tmp_path / f"{bits}.safetensors")
+        sizes.append((tmp_path / f"{bits}.safetensors").stat().st_size)
+    sp.save(model, tmp_path / "whole.safetensors")
+    whole = (tmp_path / "whole.safetensors").stat().st_size
+    assert sizes[0] < 0.35 * whole
+    assert sizes[1] < 0.24 * whole
+
+
+def test_eight_bits_change_little_and_four_more():
+    model, x = model_and_data("s5")
+    with torch.no_grad():
+        whole, eight, four = model(x), quantize(model, 8)(x), quantize(model, 4)(x)
+    assert (eight - whole).abs().max() < 0.05 * whole.abs().max()
+    assert (eight - whole).abs().max() < (four - whole).abs().max()
+
+
+@given(st.integers(0, 1000))
+def test_rounding_with_what_is_known_of_the_inputs_errs_less_on_them(seed):
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(200, 12))
+    gram, weights = mixed.T @ mixed / 200, rng.normal(size=(5, 12))
+    place, scales = np.arange(60).reshape(5, 12), np.arange(5)[:, None].repeat(12, 1)
+
+    def error(gram_used):
+        numbers, scale = round_weights(weights, (5, 1), [Rows(place, scales, gram_used)], 7)
+        return np.sum((mixed @ (weights - numbers * scale).T) ** 2)
+
+    assert error(gram) < error(None)
+
+
+def naive_rounding(weights, scale, gram, largest):
+    """Round column by column, solving the least squares problem of all columns to come afresh each time."""
+    H = gram + DAMPING * np.mean(np.diag(gram)) * np.eye(len(gram))
+    order = np.argsort(-np.diag(gram), kind="stable")
+    numbers, current = np.zeros_like(weights), weights.copy()
+    for j, column in enumerate(order):
+        numbers[:, column] = np.clip(np.rint(current[:, column] / scale[:, column]), -largest, largest)
+        done, left = order[: j + 1], order[j + 1 :]
+        error = numbers[:, done] * scale[:, done] - weights[:, done]
+        current[:, left] = weights[:, left] - error @ H[np.ix_(done, left)] @ np.linalg.inv(H[np.ix_(left, left)])
+    return numbers
+
+
+@given(st.integers(0, 1000))
+def test_rounding_is_that_of_solving_anew_for_every_column(seed):
+    rng = np.random.default_rng(seed)
+    inputs, weights = rng.normal(size=(30, 6)) @ rng.normal(size=(6, 6)), rng.normal(size=(4, 6))
+    gram, scale = inputs.T @ inputs, np.full((4, 6), 0.3)
+    assert np.array_equal(_round_rows(weights, scale, gram, 7), naive_rounding(weights, scale, gram, 7))
+
+
+def test_padding_is_not_counted():
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=2, outputs=2, width=4, states=(3,))).eval()
+    x = torch.randn(4, 10, 2)
+    other = x.clone()
+    other[:, 6:] = 100.0
+    lengths = torch.full((4,), 6)
+    one, two = (input_moments(model, [sp.Padded(values, lengths)]) for values in (x, other))
+    for path in ("encoder", "layers.0.ssm", "layers.0.gate"):
+        assert np.allclose(one[path], two[path])
+
+
+def test_pruning_takes_a_model_off_its_grid(tmp_path):
+    model, x = model_and_data("s5")
+    small = sp.prune(quantize(model, 8), 0.5, data=[x])
+    assert whole_numbers(small) is None
+    sp.save(small, tmp_path / "small.safetensors")
+    loaded = sp.load(tmp_path / "small.safetensors")
+    assert loaded.grid is None
+    assert loaded.history == ("quantised to 8 bits",)
+    assert torch.equal(loaded.layers[0].ssm.C, small.layers[0].ssm.C)
+
+
+@given(st.lists(st.integers(-7, 7), min_size=1, max_size=9))
+def test_halves_of_bytes_are_found_again(numbers):
+    values = np.array(numbers, np.int8)
+    assert np.array_equal(unpack(pack(values, 4), values.shape, 4, "C"), values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays, about: about.update(bits="3"), "bits"),
+        (lambda arrays, about: arrays.pop("decoder.weight.scale"), "needs whole numbers and scales"),
+        (lambda arrays, about: arrays.update({"decoder.weight.scale": -arrays["decoder.weight.scale"]}), "positive"),
+        (lambda arrays, about: arrays.update({"layers.0.ssm.C": arrays["layers.0.ssm.C"][:-1]}), "needs uint8"),
+        (lambda arrays, about: about.update(history=json.dumps([1])), "list of sentences"),
+        (lambda arrays, about: about.pop("bits"), "scale"),
+    ],
+)
+def test_damaged_grids_are_refused(change, message, tmp_path):
+    model, _ = model_and_data("s5")
+    sp.save(quantize(model, 4), tmp_path / "small.safetensors")
+    arrays, about = load_tensors(tmp_path / "small.safetensors")
+    change(arrays, about)
+    save_tensors(tmp_path / "damaged.safetensors", arrays, about)
+    with pytest.raises(sp.InputError, match=message):
+        sp.load(tmp_path / "damaged.safetensors")
+
+
+def test_other_bits_and_other_models_are_refused():
+    model, _ = model_and_data("s5")
+    with pytest.raises(sp.InputError, match="8 or 4 bits; got 5"):
+        quantize(model, 5)
+    with pytest.raises(sp.InputError, match="own classifiers"):
+        quantize(torch.nn.Linear(2, 2))
+
+
+def test_the_model_that_was_given_is_left_alone():
+    model, x = model_and_data("s5")
+    before = copy.deepcopy(model.state_dict())
+    quantize(model, 4, data=[x])
+    assert model.grid is None
+    assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
