@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,3 +101,14 @@ def test_unstable_states_do_not_spoil_the_certificate_of_the_others():
     system = sp.DiagonalSystem.from_discrete([0.9, 1.2, 0.8, 0.7], B, C)
     for refit in (False, True):
         assert 0 < certified(system, 0.5, refit)[1].exact < np.inf
+
+
+def test_a_thousand_layers_do_not_overflow():
+    """The paper's expression for the whole model is a product over layers; far too large a one is infinite."""
+    loud = sp.DiagonalSystem.from_discrete([0.9, 0.5], [[1], [1]], [[1, 1]])
+    systems = {f"layers.{i}": loud for i in range(1000)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        certificates = sp.certify(sp.make_plan(systems, 0.5), systems)
+    assert all(certificate.paper_model == np.inf for certificate in certificates.values() if certificate.paper)
+    assert any(certificate.paper for certificate in certificates.values())

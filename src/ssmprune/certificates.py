@@ -73,10 +73,17 @@ def _certificate(
     active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
     exact, theta = hinf(_with_feedthrough(active, -D))
     paper = None if layer in plan.C else float(np.linalg.norm(state_hinf(active)))
-    others = float(np.prod([gain for other, gain in gains.items() if other != layer]))
     return Certificate(
-        gains[layer], exact, theta, _bound(active, D), paper, None if paper is None else paper * others, measured
+        gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
     )
+
+
+def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -> float | None:
+    """Return `paper` times the gains of all other layers; of very many layers that may be infinite."""
+    if paper is None:
+        return None
+    with np.errstate(divide="ignore", over="ignore"):  # by logarithms: 0 times a product that overflows is 0
+        return float(np.exp(np.log([paper, *(gain for other, gain in gains.items() if other != layer)]).sum()))
 
 
 def _difference(plan: Plan, layer: str, system: DiagonalSystem) -> tuple[DiagonalSystem, Real]:
@@ -115,7 +122,9 @@ def _bound(difference: DiagonalSystem, D: Real) -> float:
 
 def _lost(plan: Plan, layer: str, system: DiagonalSystem, moments: Moments) -> float:
     difference, D = _difference(plan, layer, system)
-    W, V = weights(system), weights(difference)
+    size = np.frexp(np.abs(system.C).max(initial=0))[1]  # the share does not depend on it; squares must not underflow
+    W, V = (np.ldexp(weights(part), -size) for part in (system, difference))
+    D = np.ldexp(D, -size)
     energy, error = (np.einsum("gsaq,gsatb,gtbq->", w, moments.gram, w, optimize=True) for w in (W, V))
     D = D.reshape(moments.power.shape)
     error += np.sum(D * D * moments.power) - 2 * np.sum(D[:, None, None] * moments.cross * V)

@@ -28,16 +28,22 @@ def zoh(lam: Complex, step: Real) -> tuple[Complex, Complex]:
 def bilinear(lam: Complex, step: Real) -> tuple[Complex, Complex]:
     """Apply Tustin's rule: return the logarithms of (1 + w)/(1 - w) with w = λΔ/2, and the factors Δ/(1 - w) of B.
 
-    Re log((1+w)/(1-w)) = ½ log1p(4a/((1-a)² + b²)) with w = a + jb keeps every digit of a slow pole.
+    Re log((1+w)/(1-w)) = ½ log1p(4a/((1-a)² + b²)) with w = a + jb keeps every digit of a slow pole; of a fast one,
+    near w = -1, the logarithms of both distances do.
 
     >>> log_poles, factor = bilinear(np.array([-1e-9 + 0j]), np.array([1.0]))
     >>> print(f"{log_poles.real[0]:.12g}")
     -1e-09
+    >>> log_poles, factor = bilinear(np.array([-2 + 2e-12]), np.array([1.0]))
+    >>> print(f"{np.exp(log_poles.real[0]):.4g}")
+    5e-13
     """
     w = lam * step / 2
     a, b = w.real, w.imag
+    squared = 4 * a / ((1 - a) ** 2 + b**2)  # |pole|² - 1
     with np.errstate(divide="ignore"):  # w = -1 is a legal pole at 0, whose logarithm is -inf
-        decay = 0.5 * np.log1p(4 * a / ((1 - a) ** 2 + b**2))
+        fast = np.log(np.hypot(1 + a, b)) - np.log(np.hypot(1 - a, b))
+        decay = np.where(squared < -0.5, fast, 0.5 * np.log1p(np.maximum(squared, -0.5)))
     angle = np.arctan2(b, 1 + a) + np.arctan2(b, 1 - a)
     return joined(decay, angle), step / (1 - w)
 

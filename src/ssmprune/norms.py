@@ -7,7 +7,7 @@ state (its conjugate included) and the whole real system, or a part of it: `syst
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from .system import DiagonalSystem
 RTOL = 1e-6  # a searched H-infinity norm N promises N <= true norm <= (1 + RTOL) N ...
 FLOOR = 1e-12  # ... unless it is below this part of the sum of the states' norms, where rounding takes over
 ORDER = 8  # of the local Taylor series; what states cancel of each other is seen below this order, not above
+EXTREME = 200  # powers of two within which no square or product of B and C leaves the range of floats
+NONE = -(10**6)  # the exponent of zero
 BLOCK = 2**21  # numbers in one temporary array
 
 
@@ -34,12 +36,14 @@ def state_hinf(system: DiagonalSystem) -> Real:
     >>> state_hinf(DiagonalSystem.from_discrete(poles=[0.5, 0.9j], B=[[1], [1]], C=[[1, 2]]))
     array([ 2., 20.])
     """
-    return _rank_one(system) / -np.expm1(system.log_poles.real)
+    system, exponents = of_unit_size(system)
+    return np.ldexp(_rank_one(system) / -np.expm1(system.log_poles.real), exponents)
 
 
 def state_h2(system: DiagonalSystem) -> Real:
     """Return |C_i||B̄_i| / sqrt(1 - |λ̄_i|²), the H2 norm of every complex state alone (n,); directions as above."""
-    return _rank_one(system) / np.sqrt(-np.expm1(2 * system.log_poles.real))
+    system, exponents = of_unit_size(system)
+    return np.ldexp(_rank_one(system) / np.sqrt(-np.expm1(2 * system.log_poles.real)), exponents)
 
 
 def pair_hinf(system: DiagonalSystem) -> Real:
@@ -51,7 +55,8 @@ def pair_hinf(system: DiagonalSystem) -> Real:
     >>> pair_hinf(DiagonalSystem.from_discrete(poles=[0.5, 0.5], B=[[1], [1]], C=[[1, 1j]], gain=2))
     array([4., 0.])
     """
-    return _largest_gains(_each(system), shared=False)[0]
+    system, exponents = of_unit_size(system)
+    return np.ldexp(_largest_gains(_each(system), shared=False)[0], exponents)
 
 
 def pair_h2(system: DiagonalSystem) -> Real:
@@ -60,7 +65,8 @@ def pair_h2(system: DiagonalSystem) -> Real:
     >>> pair_h2(DiagonalSystem.from_discrete(poles=[0.0, 0.6], B=[[1], [1]], C=[[1, 1]], gain=2))
     array([2. , 2.5])
     """
-    return np.sqrt(_energies(_each(system)))
+    system, exponents = of_unit_size(system)
+    return np.ldexp(np.sqrt(_energies(_each(system))), exponents)
 
 
 def hinf(system: DiagonalSystem) -> tuple[float, float]:
@@ -73,8 +79,9 @@ def hinf(system: DiagonalSystem) -> tuple[float, float]:
     """
     if system.n == 0:
         return 0.0, 0.0
+    system, exponents = of_unit_size(system, together=True)
     norms, thetas = _largest_gains(_whole(system), shared=True)
-    return float(norms.max()), float(thetas[norms.argmax()])
+    return float(np.ldexp(norms.max(), exponents[0])), float(thetas[norms.argmax()])
 
 
 def h2(system: DiagonalSystem) -> float:
@@ -83,7 +90,39 @@ def h2(system: DiagonalSystem) -> float:
     >>> h2(DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[2]]))
     2.5
     """
-    return float(np.sqrt(_energies(_whole(system)).sum())) if system.n else 0.0
+    if system.n == 0:
+        return 0.0
+    system, exponents = of_unit_size(system, together=True)
+    return float(np.ldexp(np.sqrt(_energies(_whole(system)).sum()), exponents[0]))
+
+
+def of_unit_size(system: DiagonalSystem, together: bool = False) -> tuple[DiagonalSystem, Index]:
+    """Return the system with B and C divided by powers of two where they are extreme, and what that makes of gains.
+
+    Squares of numbers like 1e-90 or 1e80 do not fit their products. The gain of state i is 2^exponents[i] times that
+    of the system returned; with `together` all states are divided alike.
+
+    >>> system, exponents = of_unit_size(DiagonalSystem.from_discrete([0.5], B=[[2.0**-300]], C=[[3]]))
+    >>> system.B.real, exponents
+    (array([[1.]]), array([-300]))
+    """
+    B, C = _exponents(system.B.T), _exponents(np.concatenate(list(system.C)))
+    if together:
+        B, C = (np.full_like(exponents, exponents.max(initial=NONE)) for exponents in (B, C))
+    B, C = (np.where((np.abs(exponents) > EXTREME) & (exponents > NONE), exponents, 0) for exponents in (B, C))
+    if not (B.any() or C.any()):
+        return system, B
+    return replace(system, B=_divided(system.B, B[:, None]), C=_divided(system.C, C)), B + C
+
+
+def _exponents(columns: Complex) -> Index:
+    """Return k with 2^k <= the largest part of each column (rows, n) < 2^(k + 1); NONE for columns of zeros."""
+    largest = np.maximum(np.abs(columns.real), np.abs(columns.imag)).max(axis=0, initial=0)
+    return np.where(largest > 0, np.frexp(largest)[1] - 1, NONE).astype(np.int64)
+
+
+def _divided(values: Complex, exponents: Index) -> Complex:
+    return joined(np.ldexp(values.real, -exponents), np.ldexp(values.imag, -exponents))
 
 
 def _require_stable(system: DiagonalSystem) -> None:

@@ -30,6 +30,7 @@ def elimination(system: DiagonalSystem, evidence: Evidence) -> Real:
     layout = ChannelLayout.of(system)
     gram, scale = correlations(evidence.moments.gram)
     W = weights(system) * scale[..., None]
+    W = np.ldexp(W, -np.frexp(np.abs(W).max(initial=0))[1])  # costs are shares; squares of tiny weights are none
     target = np.einsum("gsatb,gtbq->gsaq", gram, W, optimize=True)
     stable, unstable = layout.spread(~system.unstable_states), layout.spread(system.unstable_states)
     costs: Real = layout.gather(eliminate(gram, target, stable, unstable))

@@ -19,6 +19,9 @@ def energy(system: DiagonalSystem, evidence: Evidence) -> Real:
     array([1.    , 1.5625])
     """
     W, own = weights(system), np.einsum("gsasb->gsab", evidence.moments.gram)
+    W_size, own_size = np.abs(W).max(axis=(2, 3), initial=0), np.abs(own).max(axis=(2, 3), initial=0)
+    exponents = np.frexp(W_size)[1], np.frexp(own_size)[1]  # powers of two, so that no product under- or overflows
+    W, own = (np.ldexp(values, -size[..., None, None]) for values, size in zip((W, own), exponents, strict=True))
     with np.errstate(divide="ignore"):
-        score: Real = np.log(ChannelLayout.of(system).gather(np.einsum("gsaq,gsab,gsbq->gs", W, own, W)))
-    return score
+        score: Real = np.log(np.einsum("gsaq,gsab,gsbq->gs", W, own, W)) + (2 * exponents[0] + exponents[1]) * np.log(2)
+    return ChannelLayout.of(system).gather(score)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import Evidence, squared_norms
+from . import Evidence, log_gain
 
 
 def h2(system: DiagonalSystem, evidence: Evidence) -> Real:
@@ -16,9 +16,4 @@ def h2(system: DiagonalSystem, evidence: Evidence) -> Real:
     >>> np.exp(h2(system, Evidence.without_data(system)))
     array([ 1., 25.])
     """
-    b, c = squared_norms(system)
-    decay = np.abs(np.expm1(2 * system.log_poles.real))  # 1 - |pole|², exact for slow poles
-    with np.errstate(divide="ignore"):  # a state without gain scores -inf, a pole on the circle +inf
-        energy = np.divide(b * c, decay, out=np.zeros(system.n), where=b * c > 0)
-        score: Real = np.log(energy)
-    return score
+    return log_gain(system, np.abs(np.expm1(2 * system.log_poles.real)), 1)  # 1 - |pole|², exact for slow poles

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import Evidence, squared_norms
+from . import Evidence, log_gain, log_squares
 
 
 def hinf(system: DiagonalSystem, evidence: Evidence) -> Real:
@@ -16,8 +16,7 @@ def hinf(system: DiagonalSystem, evidence: Evidence) -> Real:
     >>> hinf(system, Evidence.without_data(system)) / np.log(2)
     array([  2., -inf])
     """
-    b, c = squared_norms(system)
-    return _log_gain(system, b * c)
+    return log_gain(system, _loss(system), 2)
 
 
 def hinf_unit_B(system: DiagonalSystem, evidence: Evidence) -> Real:
@@ -25,14 +24,12 @@ def hinf_unit_B(system: DiagonalSystem, evidence: Evidence) -> Real:
 
     The discretised B̄ of a fixed B = 1 varies a hundredfold over states, so `hinf` ranks more truly.
     """
-    return _log_gain(system, squared_norms(system)[1])
+    readout = log_squares(system.C, "dqi->i") - np.log(system.directions)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(readout > -np.inf, readout - 2 * np.log(_loss(system)), -np.inf)
 
 
-def _log_gain(system: DiagonalSystem, numerator: Real) -> Real:
-    gain = np.expm1(system.log_poles.real)  # -(1 - |pole|), exact for slow poles
-    gain *= gain
-    with np.errstate(divide="ignore", invalid="ignore"):  # a state without gain scores -inf, a pole on the circle +inf
-        np.log(np.divide(numerator, gain, out=gain), out=gain)
-    if not numerator.all():
-        gain[numerator == 0] = -np.inf  # even on the circle
-    return gain
+def _loss(system: DiagonalSystem) -> Real:
+    """Return 1 - |pole|, exact for slow poles."""
+    loss: Real = np.abs(np.expm1(system.log_poles.real))
+    return loss

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Real
 from ..system import DiagonalSystem
-from . import Evidence, squared_norms
+from . import Evidence, log_gain
 
 
 def magnitude(system: DiagonalSystem, evidence: Evidence) -> Real:
@@ -16,7 +16,4 @@ def magnitude(system: DiagonalSystem, evidence: Evidence) -> Real:
     >>> magnitude(system, Evidence.without_data(system)) / np.log(2)
     array([-2., -4.])
     """
-    b, c = squared_norms(system)
-    with np.errstate(divide="ignore"):
-        score: Real = np.log(b * c) + 2 * system.log_poles.real
-    return score
+    return log_gain(system, np.ones(system.n), 0) + 2 * system.log_poles.real

@@ -22,6 +22,7 @@ def pair_hinf(system: DiagonalSystem, evidence: Evidence) -> Real:
     array([  4., -inf])
     """
     scores, stable = hinf(system, evidence), ~system.unstable_states
+    unit, exponents = norms.of_unit_size(system.select(stable))
     with np.errstate(divide="ignore"):
-        scores[stable] = 2 * np.log(norms.pair_hinf(system.select(stable)))
+        scores[stable] = 2 * (np.log(norms.pair_hinf(unit)) + exponents * np.log(2))
     return scores
