@@ -13,14 +13,14 @@ help:
 	@echo "make browser-test   the report in chromium, which Debian's packages bring (as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make check   lint and types alone"
-	@echo "make audit   compare the pinned packages with databases of known vulnerabilities (needs the network)"
+	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make format  let ruff mend what it can"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[all]'
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	touch $@
 
 demo: $(READY)
@@ -46,7 +46,7 @@ browser-test: $(BROWSER)
 screenshots: $(BROWSER)
 	$(PY) browser/screenshots.py $(REPORT) docs
 
-# In an environment of its own, and not part of CI: it asks pypi.org, which may know of something new any day.
+# In an environment of its own, and not part of CI: it asks a vulnerability database, which may know of something new any day.
 audit: constraints.txt
 	test -x $(VENV)/audit/bin/pip-audit || \
 		(python3 -m venv $(VENV)/audit && $(VENV)/audit/bin/pip install --quiet pip-audit==2.10.1)

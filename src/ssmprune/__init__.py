@@ -51,7 +51,7 @@ from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
 if TYPE_CHECKING:
     from .deploy.quantize import quantize as quantize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [  # noqa: RUF022 (grouped)
     # a model and how far to prune it
     "prune",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from ..errors import need_torch, one_of
 from ..methods import Method, named
 
 
-class Floors(str, Enum):
+class Floors(StrEnum):
     """Where at least one state stays."""
 
     layer = "layer"

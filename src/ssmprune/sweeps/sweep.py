@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session
         "max_loss": plan.max_loss,
         "machine": machine(),
         "commands": [session.command],
-        "date": datetime.now(timezone.utc).date().isoformat(),
+        "date": datetime.now(UTC).date().isoformat(),
     }
     if out.exists() and not out.is_dir():
         raise InputError(f"Cannot write to {out}: it is a file; give a folder.")
