@@ -5,7 +5,7 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 REPORT := docs/results/report.html
 
-.PHONY: help demo test browser-test screenshots check audit bench format clean
+.PHONY: help demo test browser-test screenshots check audit bench portable format clean
 
 help:
 	@echo "make demo    prune a model and print what it did"
@@ -15,6 +15,7 @@ help:
 	@echo "make check   lint and types alone"
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
+	@echo "make portable   the C file on aarch64 (qemu) and Cortex-M4; cross compilers come by Debian's packages (as root, once)"
 	@echo "make format  let ruff mend what it can"
 
 $(READY): pyproject.toml constraints.txt
@@ -55,6 +56,12 @@ audit: constraints.txt
 bench: $(READY)
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(PY) benchmarks/run.py
+
+portable: $(READY)
+	command -v qemu-aarch64-static aarch64-linux-gnu-gcc arm-none-eabi-gcc || \
+		(apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user-static gcc-arm-none-eabi \
+		libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+	$(PY) scripts/portable.py
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

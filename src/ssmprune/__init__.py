@@ -12,6 +12,10 @@ print(plan)
 quiet = sp.mask(model, plan)                   # same shapes, pruned states silent
 small = sp.shrink(model, plan)                 # smaller and faster
 sp.save(small, "small.safetensors")
+
+tiny = sp.quantize(small, bits=8)              # a byte a weight
+sp.export_c(tiny, "tiny.c")                    # one C99 file and its header
+fast = sp.compile(tiny)                        # the same, called from Python: fast(x), fast.stream()
 """
 
 import importlib
@@ -26,6 +30,8 @@ from .calibration.collect import collect
 from .calibration.refit import refit_in_sequence
 from .certificates import Certificate, certify
 from .criteria import Evidence
+from .deploy.c import export_c
+from .deploy.compiled import compile
 from .discretization import bilinear, zoh
 from .errors import InputError, need_torch
 from .limits import Limits
@@ -102,6 +108,9 @@ __all__ = [  # noqa: RUF022 (grouped)
     "DiagonalSystem",
     "zoh",
     "bilinear",
+    # where it runs (and `quantize`)
+    "export_c",
+    "compile",
     # files
     "load",
     "save",

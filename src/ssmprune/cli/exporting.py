@@ -44,16 +44,21 @@ def quantize(
 def export(
     checkpoint: Checkpoint,
     out: Out,
-    format: Annotated[str, typer.Option("--format", help="onnx or torch-export.")] = "onnx",
+    format: Annotated[str, typer.Option("--format", help="c, onnx or torch-export.")] = "onnx",
     mode: Annotated[
         str, typer.Option("--mode", help="sequence, or stream: one step, the state goes in and out.")
     ] = "sequence",
     as_json: Json = False,
 ) -> None:
-    """Write a model as a graph in real arithmetic; batch and length stay free."""
+    """Write a model as one C99 file with its header, or as a graph in real arithmetic; batch and length stay free."""
     need_torch()
     from ..deploy import export
+    from ..deploy.c import export_c
 
-    export(load(checkpoint), out, format=format, mode=mode)
+    if format == "c":
+        export_c(load(checkpoint), out)
+        mode = "sequence and stream"
+    else:
+        export(load(checkpoint), out, format=format, mode=mode)
     facts = {"format": format, "mode": mode, "bytes": Path(out).stat().st_size, "out": str(out)}
     show(facts, as_json, table(str(checkpoint), [facts]))

@@ -1,0 +1,175 @@
+"""How much faster is the same model in C, and what does pruning bring there?
+
+The shipped sMNIST S5, whole and shrunk with LAST, and the shipped sMNIST S4D. One thread, CPU time: a step at batch 1
+in torch, in onnxruntime and in C, and `run` over 784 steps against torch's forward at batch 50 and 1. Then
+`sp.compile` on two threads, batch 50, against torch's bare matrix products on two threads, in wall-clock time.
+"""
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
+import torch
+from products import bare_products
+from table import Figure, milliseconds, of, show
+
+import ssmprune as sp
+from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.deploy import export
+from ssmprune.deploy.build import load
+from ssmprune.deploy.c import callable_sources
+from ssmprune.deploy.compiled import compile
+from ssmprune.deploy.torch_graph import blank_state
+from ssmprune.models.classifier import Classifier
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15
+STEPS = {"torch": 20, "onnxruntime": 50, "C": LENGTH}  # timed at once
+LOOP = """
+#include "model.h"
+void steps(const float *in, size_t length, float *out);
+void steps(const float *in, size_t length, float *out) {
+    model_state state;
+    model_init(&state);
+    for (size_t t = 0; t < length; t++) model_step(&state, in + t * MODEL_INPUTS, out);
+}
+"""
+
+Call = Callable[[], object]
+
+
+def measure() -> list[Figure]:
+    s5, s4d = (sp.load(CHECKPOINTS / f"smnist-{family}.safetensors") for family in ("s5", "s4d"))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        alone = [*one_thread(s5), *one_thread(s4d, "S4D, ", bounded=False)]
+    finally:
+        torch.set_num_threads(threads)
+    return [*alone, *two_threads(s5)]
+
+
+def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[Figure]:
+    """Seconds a step of everything, and the ratios."""
+    x = torch.rand(BATCH, LENGTH, 1)
+    calls: dict[str, Call] = {"torch's step": stepped(model, x), "torch, batch 50": evaluated(model, x)}
+    calls["torch, batch 1"] = evaluated(model, x[:1])
+    count = {"torch's step": STEPS["torch"], "torch, batch 50": BATCH * LENGTH}
+    if (graph := in_onnxruntime(model, x)) is not None:
+        calls["onnxruntime's step"], count["onnxruntime's step"] = graph, STEPS["onnxruntime"]
+    for ratio in RATIOS:
+        small = sp.prune(model, ratio) if ratio else model
+        calls[f"C step, {ratio:.0%} pruned"] = looped(small, x[0].numpy())
+        fast, one = compile(small, threads=1), x[:1].numpy()
+        calls[f"C run, {ratio:.0%} pruned"] = lambda fast=fast, one=one: fast(one)
+        calls[f"C step from Python, {ratio:.0%} pruned"] = lambda fast=fast, one=one: streamed(fast, one)
+    each = {what: time.scaled(1 / count.get(what, LENGTH)) for what, time in cpu_time(calls).items()}
+    ratios = {
+        "torch's step / C step": (each["torch's step"] / each["C step, 0% pruned"], 100),
+        "C step / C step at 80 %": (each["C step, 0% pruned"] / each["C step, 80% pruned"], 2.3),
+        "torch's forward at batch 50 / C run": (each["torch, batch 50"] / each["C run, 0% pruned"], 1.3),
+        "torch's forward at batch 1 / C run": (each["torch, batch 1"] / each["C run, 0% pruned"], 2),
+        "C run / C run at 80 %": (each["C run, 0% pruned"] / each["C run, 80% pruned"], 2),
+    }
+    if graph is not None:
+        ratios["onnxruntime's step / C step"] = (each["onnxruntime's step"] / each["C step, 0% pruned"], 15)
+    return [
+        *(of(f"{name}{what}", time, "us/step", 1e6) for what, time in each.items()),
+        *(of(f"{name}{what}", ratio, at_least=bound if bounded else None) for what, (ratio, bound) in ratios.items()),
+    ]
+
+
+def two_threads(model: Classifier) -> list[Figure]:
+    """Evaluation of a batch beside the matrix products that torch could not do without."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    x = torch.rand(BATCH, LENGTH, 1)
+    fast, small = compile(model, threads=2), compile(sp.prune(model, 0.8), threads=2)
+    calls = {
+        "bare products": bare_products(model.config, BATCH, LENGTH),
+        "torch": evaluated(model, x),
+        "compiled": lambda: fast(x),
+        "compiled, 80% pruned": lambda: small(x),
+    }
+    try:
+        times = interleaved(calls, ROUNDS)
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        *(milliseconds(f"two threads, {name}", time) for name, time in times.items()),
+        of("compiled / bare products", times["compiled"] / times["bare products"], at_most=1.2),
+        of("compiled / compiled at 80 %", times["compiled"] / times["compiled, 80% pruned"], at_least=2),
+    ]
+
+
+def cpu_time(calls: dict[str, Call]) -> dict[str, Samples]:
+    """`interleaved` in this thread's CPU time, which neighbours on the machine disturb less."""
+    for call in calls.values():
+        call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(ROUNDS):
+        for name in list(calls)[:: -1 if turn % 2 else 1]:
+            start = thread_time()
+            calls[name]()
+            seconds[name].append(thread_time() - start)
+    return {name: Samples(tuple(values)) for name, values in seconds.items()}
+
+
+def evaluated(model: Classifier, x: torch.Tensor) -> Call:
+    return torch.no_grad()(lambda: model(x))
+
+
+def stepped(model: Classifier, x: torch.Tensor) -> Call:
+    @torch.no_grad()
+    def run() -> None:
+        state = model.initial_state(1)
+        for k in range(STEPS["torch"]):
+            _, state = model.step(x[:1, k], state)
+
+    return run
+
+
+def streamed(fast: object, x: np.ndarray) -> None:
+    stream = fast.stream()
+    for now in x.swapaxes(0, 1):
+        stream(now)
+
+
+def looped(model: Classifier, x: np.ndarray) -> Call:
+    """All steps one by one, without Python between them."""
+    sources = callable_sources(model)
+    library = load({"model.c": sources.c, "model.h": sources.header, "loop.c": LOOP})
+    out = np.empty(model.config.outputs, np.float32)
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (x, out))
+    where, answer = pointers
+    return lambda: library.steps(where, ctypes.c_size_t(len(x)), answer)
+
+
+def in_onnxruntime(model: Classifier, x: torch.Tensor) -> Call | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        export(model, path, mode="stream")
+        session = onnxruntime.InferenceSession(path, options)
+    names = [entry.name for entry in session.get_inputs()][1:]
+    steps, total, states = blank_state(model, batch=1)
+    start, samples = [tensor.numpy() for tensor in (steps, total, *states)], x[0].numpy()
+
+    def run() -> None:
+        carried = start
+        for k in range(STEPS["onnxruntime"]):
+            carried = session.run(None, {"x": samples[k : k + 1], **dict(zip(names, carried, strict=True))})[1:]
+
+    return run
+
+
+if __name__ == "__main__":
+    show(__doc__, measure)

@@ -1,0 +1,94 @@
+"""Is the C file the same everywhere? The shipped models for aarch64, run under qemu-user, and for a Cortex-M4, weighed.
+
+python scripts/portable.py     (Debian: gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
+                                gcc-arm-none-eabi libnewlib-arm-none-eabi)
+
+Logits of the cross-compiled program are compared with torch's. For the Cortex-M4 the printed flash is code and weights,
+RAM is the state of a stream and the deepest stack; a block is one step.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import ssmprune as sp
+from ssmprune.deploy.c import export_c
+from ssmprune.models.classifier import Classifier
+
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+STEPS, TOLERANCE = 200, 1e-5
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+AARCH64 = ("aarch64-linux-gnu-gcc", *STRICT, "-O2", "-static", "-DSSMPRUNE_MAIN")
+CORTEX = ("arm-none-eabi-gcc", *STRICT, "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-O2")
+
+
+def main() -> int:
+    """Print what every model does elsewhere; 1 if one of them differs."""
+    worst = 0.0
+    for name, model in models().items():
+        with tempfile.TemporaryDirectory() as folder:
+            export_c(model, Path(folder) / f"{name}.c")
+            error = off_by(model, name, Path(folder))
+            worst = max(worst, error)
+            print(f"{name}: aarch64 under qemu differs from torch by {error:.1e} of the largest logit")
+            if not model.config.bidirectional:
+                flash, state, stack = weight(name, Path(folder))
+                print(f"{name}: Cortex-M4 needs {flash:,} bytes of flash, {state:,} of state, {stack:,} of stack")
+    return int(not worst <= TOLERANCE)
+
+
+def models() -> dict[str, Classifier]:
+    """Shipped checkpoints of both families and directions, and pruned ones."""
+    found = {name: sp.load(CHECKPOINTS / f"{name}.safetensors") for name in ("smnist-s5", "smnist-s4d", "listops-s5")}
+    pruned = {f"{name}-80": sp.prune(found[name], 0.8) for name in ("smnist-s5", "smnist-s4d")}
+    return {name.replace("-", "_"): model for name, model in (found | pruned).items()}
+
+
+def off_by(model: Classifier, name: str, folder: Path) -> float:
+    """The largest difference of the logits of a random sequence, relative to the largest logit."""
+    torch.manual_seed(0)
+    config = model.config
+    x = torch.randint(config.inputs, (1, STEPS)) if config.tokens else torch.rand(1, STEPS, config.inputs)
+    run([*AARCH64, f"{name}.c", "-lm", "-o", "program"], folder)
+    text = " ".join(f"{value:.9g}" for value in x.flatten().tolist())
+    ours = np.array(run(["qemu-aarch64-static", "./program"], folder, text).split(), np.float32)
+    with torch.no_grad():
+        logits = model(x)[0].numpy()
+    return float(np.abs(ours - logits).max() / np.abs(logits).max())
+
+
+def weight(name: str, folder: Path) -> tuple[int, int, int]:
+    """Bytes of flash, of a stream's state, and of the stack, on a Cortex-M4."""
+    (folder / "stream.c").write_text(f'#include "{name}.h"\n{name}_state stream;\n')
+    block = f"-D{name.upper()}_BLOCK=1"
+    run([*CORTEX, block, "-fstack-usage", "-c", f"{name}.c", "stream.c"], folder)
+    flash = sizes(folder / f"{name}.o")[0]
+    state = sizes(folder / "stream.o")[2]
+    frames = [int(line.split("\t")[1]) for line in (folder / f"{name}.su").read_text().splitlines()]
+    return flash, state, sum(frames)  # as if every function called every other: more than is ever needed
+
+
+def sizes(file: Path) -> list[int]:
+    """Text, data and bss of an object file; constants with addresses in them count as text, as a linker puts them."""
+    text, data, bss = map(int, run(["arm-none-eabi-size", str(file)], file.parent).splitlines()[1].split()[:3])
+    return [text + data, 0, bss]
+
+
+def run(command: list[str] | tuple[str, ...], folder: Path, text: str | None = None) -> str:
+    """What a command prints; what is missing or goes wrong ends the script."""
+    try:
+        return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} is not installed; the top of this file names the packages.")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{' '.join(command[:2])} failed:\n{error.stderr}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

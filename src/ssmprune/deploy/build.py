@@ -1,0 +1,121 @@
+"""C text to a loaded library: the system's compiler, or zig's from PyPI, and a cache that only its owner can write."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import InputError
+
+FLAGS = ("-std=c99", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+# For gcc, tuning for one machine's own model of costs reads weights from memory that are in registers already.
+INTEL, ARM = ("-march=native", "-mtune=generic"), ("-mcpu=native",)
+NATIVE: dict[str, tuple[str, ...]] = {"x86_64": INTEL, "AMD64": INTEL, "aarch64": ARM, "arm64": ARM}
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
+    """Return the library built from files by name; the same sources are built once for this compiler and processor.
+
+    A library is built beside its place and renamed, so that of two processes each finds a whole one.
+    """
+    program = compiler()
+    native = NATIVE.get(platform.machine(), ())
+    command = [*program, *FLAGS, *(native[:1] if "ziglang" in program else native)]  # zig stumbles over -mtune
+    folder = safe_folder(folder or default_folder())
+    path = folder / f"{_key(sources, command, _version(*program))}.so"
+    if not path.exists():
+        _build(sources, command, path)
+    _refuse_unsafe(path)
+    return ctypes.CDLL(str(path))
+
+
+def compiler() -> list[str]:
+    """Return the command of a C compiler."""
+    for name in ("cc", "gcc", "clang"):
+        if found := shutil.which(name):
+            return [found]
+    if find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise InputError(
+        "Compiling a model needs a C compiler: install gcc or clang, or `pip install 'ssmprune[compile]'`, "
+        "which brings zig's."
+    )
+
+
+def default_folder() -> Path:
+    """Return where libraries are kept."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ssmprune" / "compiled"
+
+
+def safe_folder(folder: Path) -> Path:
+    """Return a folder, made if need be, whose content nobody but its owner (or root) can exchange."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.resolve(strict=True)
+    except OSError as error:
+        raise InputError(f"Cannot use {folder} for compiled models: {error.strerror or error}.") from error
+    for place in (folder, *folder.parents):
+        _refuse_unsafe(place)
+    return folder
+
+
+def _refuse_unsafe(path: Path) -> None:
+    """Refuse a file or folder that somebody else could have written; what runs must be what was built."""
+    if not hasattr(os, "getuid"):  # Windows, where a user's folders are the user's own
+        return
+    about = path.lstat()
+    # In a folder such as /tmp anybody may write but nobody may rename what belongs to another.
+    shared = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX
+    if about.st_uid not in (0, os.getuid()) or (about.st_mode & WRITABLE_BY_OTHERS and not shared):
+        raise InputError(
+            f"{path} can be written by others, so no code is run from below it; "
+            "make it yours alone (chmod go-w) or set XDG_CACHE_HOME to a folder that is."
+        )
+
+
+def _build(sources: Mapping[str, str], command: list[str], path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as name:
+        room = Path(name)
+        for file, text in sources.items():
+            (room / file).write_text(text, "ascii")
+        files = [file for file in sources if file.endswith(".c")]
+        result = subprocess.run([*command, *files, "-lm", "-o", "built.so"], cwd=room, capture_output=True, text=True)
+        if result.returncode:
+            raise InputError(f"{' '.join(command[:1])} could not compile the model:\n{result.stderr[-2000:]}")
+        os.chmod(room / "built.so", 0o700)
+        os.replace(room / "built.so", path)
+
+
+def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:
+    texts = (part for item in sorted(sources.items()) for part in item)
+    parts = [*command, version, processor(), *texts]
+    return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _version(*program: str) -> str:
+    return subprocess.run([*program, "--version"], capture_output=True, text=True).stdout
+
+
+@cache
+def processor() -> str:
+    """Return what tells this processor from others for which the same flags would mean other instructions."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() + platform.machine()
+    telling = ("model name", "flags", "Features", "CPU part")
+    return "\n".join(sorted({line for line in lines if line.startswith(telling)}))

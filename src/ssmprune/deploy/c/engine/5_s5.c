@@ -1,0 +1,29 @@
+/* ---- State space layer: x_k = pole x_{k-1} + B u_k, y_k = Re(C x_k) ---- */
+
+/* One step of the recurrence, on real and imaginary parts: x += pole * before. */
+static void decay(const layer *l, const float *restrict before, float *restrict x) {
+    const float *restrict pole_re = l->pole_re, *restrict pole_im = l->pole_im;
+    const int n = l->n;
+    for (int i = 0; i < n; i++) {
+        x[i] += pole_re[i] * before[i] - pole_im[i] * before[n + i];
+        x[n + i] += pole_re[i] * before[n + i] + pole_im[i] * before[i];
+    }
+}
+
+/* From what is fed into the states (rows of v) to the states; `carry` is the state before and then after. */
+static void scan(const layer *l, float *carry, float *v, int steps, int backward) {
+    const ptrdiff_t row = l->B.panels * PANEL, next = backward ? -row : row;
+    const float *before = carry;
+    float *x = backward ? v + (steps - 1) * row : v;
+    for (int t = 0; t < steps; t++, before = x, x += next) decay(l, before, x);
+    memcpy(carry, before, 2 * (size_t)l->n * sizeof *carry);
+}
+#if !BIDIRECTIONAL
+
+/* y for the next steps, and the state after them. */
+static void ssm(const layer *l, float *states, const float *u, scratch *s, int steps) {
+    product(&l->B, u, s->v, steps);
+    scan(l, states, s->v, steps, 0);
+    product(&l->C, s->v, s->y, steps);
+}
+#endif

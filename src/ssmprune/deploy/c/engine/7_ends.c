@@ -1,0 +1,45 @@
+/* ---- First and last layer ---- */
+
+/* The features of the next steps. */
+#if TOKENS
+static void encode(const int32_t *in, float *x, int steps) {
+    for (int t = 0; t < steps; t++)
+        if (in[t] >= 0 && in[t] < MODEL_INPUTS)
+            memcpy(x + t * ROW, EMBEDDING + (size_t)in[t] * ROW, ROW * sizeof *x);
+        else /* no token: say nothing rather than read what is not there */
+            memset(x + t * ROW, 0, ROW * sizeof *x);
+}
+#else
+static void encode(const float *in, float *x, int steps) { product(&ENCODER, in, x, steps); }
+#endif
+
+/* The logits of features. */
+static void decode(const float *features, float *logits) {
+    float padded[DECODER_ROW];
+    product(&DECODER, features, padded, 1);
+    memcpy(logits, padded, MODEL_OUTPUTS * sizeof *logits);
+}
+#if RETRIEVAL
+
+void model_compare(const float *a, const float *b, float *logits) {
+    float joint[4 * WIDTH], hidden[ROW];
+    for (int i = 0; i < WIDTH; i++) {
+        joint[i] = a[i];
+        joint[WIDTH + i] = b[i];
+        joint[2 * WIDTH + i] = a[i] - b[i];
+        joint[3 * WIDTH + i] = a[i] * b[i];
+    }
+    product(&HIDDEN, joint, hidden, 1);
+    for (int i = 0; i < ROW; i++) hidden[i] = gelu(hidden[i]);
+    decode(hidden, logits);
+}
+#endif
+
+/* What leaves the model. */
+static void answer(const float *features, float *out) {
+#if RETRIEVAL
+    memcpy(out, features, WIDTH * sizeof *out);
+#else
+    decode(features, out);
+#endif
+}

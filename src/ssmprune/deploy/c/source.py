@@ -1,0 +1,214 @@
+"""The C file and the header of a model."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...errors import InputError
+from ...files import write_atomically
+from . import packing
+from .numbers import Array, Dense, LayerNumbers, Numbers
+from .packing import Groups, Matrix, padded, padded_row
+from .text import filled, floats, identifier, integers, renamed, resolved, table
+
+if TYPE_CHECKING:
+    from ...models.classifier import Classifier
+
+FLOAT = 4  # bytes
+
+
+class Sources(NamedTuple):
+    """A model as C."""
+
+    c: str
+    header: str
+    prefix: str  # of every public name
+
+
+def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None = None) -> None:
+    """Write a model as one C99 file and, beside it, its header.
+
+    Functions are called after `name`, or after the file: `NAME_init`, `NAME_step`, `NAME_run` (see the header).
+    Nothing but libm is needed. `cc -O3 -DSSMPRUNE_MAIN model.c -lm` makes a program that reads numbers from stdin.
+    """
+    path = Path(path)
+    header = path.with_suffix(".h")
+    if path.suffix != ".c" or not re.fullmatch(r"[A-Za-z0-9_.-]+", path.name, re.ASCII):
+        raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
+    written = sources(model, name or path.stem, header.name)
+    write_atomically(header, written.header.encode("ascii"))
+    write_atomically(path, written.c.encode("ascii"))
+
+
+def sources(model: Classifier, name: str = "model", header: str = "model.h") -> Sources:
+    """Return a model's C file, which includes `header`, and that header."""
+    prefix = identifier(name)
+    return Sources(*_Writer(_numbers_of(model)).write(prefix, header, last="9_main"), prefix)
+
+
+def callable_sources(model: Classifier) -> Sources:
+    """Return a model's C with functions for many sequences at once, to be called from Python."""
+    return Sources(*_Writer(_numbers_of(model)).write("model", "model.h", last="calls"), "model")
+
+
+def _numbers_of(model: Classifier) -> Numbers:
+    from .reading import numbers_of  # needs torch, which is there when a model is
+
+    return numbers_of(model)
+
+
+class _Writer:
+    """Puts the file of one model together."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        config = self.config = numbers.config
+        self.numbers = numbers if config.family == "s5" else packing.alike(numbers)
+        self.row = padded(config.width)
+        self.s5 = config.family == "s5"
+        self.groups: list[Groups] = [] if self.s5 else [packing.groups(layer) for layer in self.numbers.layers]
+        self.features = self._features()
+        self.parts: list[str] = []  # the arrays
+        self.bias = 0  # zeros that stand for biases that are not there
+
+    def write(self, prefix: str, header: str, last: str) -> tuple[str, str]:
+        """Return the C file, with one of the engine's parts at its end, and the header."""
+        tables = self._tables()
+        words = {"PREFIX": prefix.upper(), "HEADER": header, **self._sizes()}
+        before = "".join(self._engine(name) for name in ("0_top", "1_vectors", "2_product", "3_functions", "4_layer"))
+        middle = [self._engine("5_s5" if self.s5 else "5_s4d"), self._engine("6_block")]
+        after = [self._engine(name) for name in ("7_ends", "8_whole" if self.config.bidirectional else "8_stream")]
+        end = self._engine(last)
+        input_type = "int32_t" if self.config.tokens else "float"
+
+        def finished(text: str) -> str:
+            return renamed(filled(text, words), prefix, input_type)
+
+        engine = finished("".join([*middle, *after, end]))
+        return finished(before) + tables + engine, finished(self._engine("model", "h"))
+
+    def _engine(self, name: str, ending: str = "c") -> str:
+        text = (files(__package__) / "engine" / f"{name}.{ending}").read_text("ascii")
+        return resolved(text, self.features) + "\n"
+
+    def _features(self) -> dict[str, bool]:
+        """What the conditions in the engine ask for."""
+        config = self.config
+        gates = {"GELU_ONLY": "gelu", "HALF_GLU1": "half_glu1", "HALF_GLU2": "half_glu2", "FULL_GLU": "full_glu"}
+        pooling = {"MEAN": "mean", "LAST": "last", "EVERY_STEP": "none"}
+        return {
+            "S5": self.s5,
+            "S4D": not self.s5,
+            "BIDIRECTIONAL": config.bidirectional,
+            "BACKWARD_DELAY": bool(config.backward_delay),
+            "PRENORM": config.prenorm,
+            "LAYER_NORM": config.norm == "layer",
+            "EXACT_GELU": config.exact_gelu,
+            "GATED": config.activation != "gelu",
+            "NEEDS_G": config.activation in ("half_glu2", "full_glu"),
+            "TOKENS": config.tokens,
+            "RETRIEVAL": config.retrieval,
+            **{name: config.activation == value for name, value in gates.items()},
+            **{name: config.pooling == value for name, value in pooling.items()},
+        }
+
+    def _sizes(self) -> dict[str, object]:
+        """The numbers that the engine's text leaves open."""
+        config, row = self.config, self.row
+        states = self._states()
+        drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
+        rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
+        return {
+            "INPUTS": config.inputs,
+            "ABOUT_INPUTS": "different tokens" if config.tokens else "numbers a step",
+            "OUTPUTS": config.outputs,
+            "WIDTH": config.width,
+            "ROW": row,
+            "DEPTH": config.depth,
+            "STRIDE": 1 if config.tokens else config.inputs,
+            "WIDEST": max([row, *drives]),
+            "DECODER_ROW": padded(config.outputs),
+            "NORM_EPS": f"{config.norm_eps:.9g}",
+            "MODE_PARTS": 4 + 2 * config.bidirectional,
+            "STATES": max(1, sum(states)),
+            "STATES_EACH": ", ".join(map(str, states)),
+            "STATES_ROOM": max(1, *states),
+            "STACK": FLOAT * (max([row, *drives]) + rows * row),
+            "WORKSPACE": 2 * row + max([0, *drives]),
+            "ANSWER": config.width if config.retrieval else config.outputs,
+            "PER_STEP": int(config.pooling == "none"),
+            "FAMILY": config.family.upper(),
+            "PAIRS": " ".join(map(str, config.states)),
+        }
+
+    def _states(self) -> list[int]:
+        """How many floats the state of each layer takes."""
+        if self.s5:
+            return [2 * len(layer.poles) for layer in self.numbers.layers]
+        return [2 * packing.PANEL * int(group.slots.sum()) for group in self.groups]
+
+    def _tables(self) -> str:
+        """All weights, and the structs that point to them."""
+        rows = [self._layer(i, layer) for i, layer in enumerate(self.numbers.layers)]
+        ends = [table("layer", "LAYERS", rows)]
+        numbers, row = self.numbers, self.row
+        if self.config.tokens:
+            embedding = np.stack([padded_row(vector, row) for vector in numbers.encoder.weight.T])
+            self.parts.append(floats("EMBEDDING", embedding))
+        else:
+            ends.append(self._single("ENCODER", numbers.encoder, self.config.inputs))
+        if numbers.hidden is not None:
+            ends.append(self._single("HIDDEN", numbers.hidden, 4 * self.config.width))
+        ends.append(self._single("DECODER", numbers.decoder, row))
+        zeros = [floats("NO_BIAS", np.zeros(self.bias))] if self.bias else []
+        return "/* ---- Weights ---- */\n\n" + "\n".join([*zeros, *self.parts, *ends]) + "\n"
+
+    def _single(self, name: str, dense: Dense, row: int) -> str:
+        packed = packing.matrix(dense.weight, dense.bias, row)
+        return f"static const matrix {name} = {self._matrix(name.lower(), packed)};\n"
+
+    def _layer(self, index: int, layer: LayerNumbers) -> str:
+        """The initialiser of a layer's struct, in the order of its members."""
+        members = self._s5(index, layer) if self.s5 else self._s4d(index)
+        for name in ("D", "scale", "shift"):
+            members.append(self._vector(f"{name}_{index}", padded_row(getattr(layer, name))))
+        for name, dense in (("gate", layer.gate), ("value", layer.value)):
+            if dense is not None:
+                packed = packing.matrix(dense.weight, dense.bias, self.row)
+                members.append(self._matrix(f"{name}_{index}", packed))
+        return "    {" + ",\n     ".join(members) + "}"
+
+    def _s5(self, index: int, layer: LayerNumbers) -> list[str]:
+        members = [
+            str(len(layer.poles)),
+            self._vector(f"pole_re_{index}", layer.poles.real),
+            self._vector(f"pole_im_{index}", layer.poles.imag),
+            self._matrix(f"B_{index}", packing.drive(layer)),
+        ]
+        for direction, name in enumerate(("C", "C_back")[: len(layer.C)]):
+            members.append(self._matrix(f"{name}_{index}", packing.readout(layer, direction)))
+        return members
+
+    def _s4d(self, index: int) -> list[str]:
+        group = self.groups[index]
+        self.parts.append(integers(f"slots_{index}", group.slots))
+        return [f"slots_{index}", self._vector(f"modes_{index}", group.modes)]
+
+    def _vector(self, name: str, values: Array) -> str:
+        self.parts.append(floats(name, values))
+        return name
+
+    def _matrix(self, name: str, matrix: Matrix) -> str:
+        """The initialiser of a matrix."""
+        panels, inner, _ = matrix.weights.shape
+        weights = self._vector(name, matrix.weights)
+        if matrix.bias is None:
+            bias, self.bias = "NO_BIAS", max(self.bias, matrix.outputs)
+        else:
+            bias = self._vector(f"{name}_bias", matrix.bias)
+        return f"{{{inner}, {matrix.row}, {panels}, {weights}, {bias}}}"

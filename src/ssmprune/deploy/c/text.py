@@ -1,0 +1,104 @@
+"""Names, numbers and conditions as C text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from .numbers import Array
+
+LONGEST_NAME = 40
+PER_LINE = 8
+
+
+def identifier(name: str) -> str:
+    """Return a C prefix for a model's name: lower-case letters, digits and single underscores, a letter first.
+
+    >>> identifier("sMNIST-S5 80%"), identifier('x"; system("rm");//'), identifier("2nd")
+    ('smnist_s5_80', 'x_system_rm', 'model_2nd')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII)[:LONGEST_NAME].strip("_")
+    if not plain:
+        return "model"
+    return plain if plain[0].isalpha() else f"model_{plain}"
+
+
+def floats(name: str, values: Array) -> str:
+    """Return a constant array; nine digits say a float32 exactly."""
+    single = values.astype(np.float32).ravel()
+    return _array("float", name, [_float(value) for value in single.tolist()])
+
+
+def integers(name: str, values: Array) -> str:
+    """Return a constant array of ints."""
+    return _array("int", name, [str(value) for value in values.ravel().tolist()])
+
+
+def _float(value: float) -> str:
+    digits = f"{value:.9g}"
+    return f"{digits}f" if "." in digits or "e" in digits else f"{digits}.0f"
+
+
+def _array(kind: str, name: str, items: list[str]) -> str:
+    items = items or [_float(0) if kind == "float" else "0"]  # C has no empty arrays
+    lines = [", ".join(items[at : at + PER_LINE]) for at in range(0, len(items), PER_LINE)]
+    body = ",\n    ".join(lines)
+    return f"static const {kind} {name}[{len(items)}] = {{\n    {body}}};\n"
+
+
+def renamed(text: str, prefix: str, input_type: str) -> str:
+    """Return text whose names begin with a model's prefix instead of `model`."""
+    text = re.sub(r"\bmodel_input\b", input_type, text)
+    return re.sub(r"\bMODEL_", f"{prefix.upper()}_", re.sub(r"\bmodel_", f"{prefix}_", text))
+
+
+def filled(text: str, values: Mapping[str, object]) -> str:
+    """Return text with @NAME@ replaced by its value."""
+    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), text)
+
+
+def resolved(text: str, features: Mapping[str, bool]) -> str:
+    """Return text without its `#if FEATURE` lines, and without what they exclude; other conditions stay.
+
+    >>> print(resolved("#if A && !B\\n1\\n#else\\n2\\n#endif\\n#ifdef C\\n3\\n#endif", {"A": True, "B": False}))
+    1
+    #ifdef C
+    3
+    #endif
+    """
+    lines: list[str] = []
+    open_conditions: list[bool | None] = []  # whether what follows is wanted; None: the compiler decides
+    for line in text.splitlines():
+        word = line.split(maxsplit=1)[0] if line.startswith("#") else ""
+        if word in ("#if", "#ifdef", "#ifndef"):
+            open_conditions.append(_holds(line[3:], features) if word == "#if" else None)
+            ours = open_conditions[-1] is not None
+        elif word == "#else" and open_conditions[-1] is not None:
+            open_conditions[-1], ours = not open_conditions[-1], True
+        elif word == "#endif":
+            ours = open_conditions.pop() is not None
+        else:
+            ours = False
+        if not ours and False not in open_conditions:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _holds(condition: str, features: Mapping[str, bool]) -> bool | None:
+    """Whether alternatives (||) of conjunctions (&&) of features hold; None if it speaks of anything else."""
+    alternatives = [[word.strip() for word in part.split("&&")] for part in condition.split("||")]
+    if not all(word.removeprefix("!") in features for part in alternatives for word in part):
+        return None
+    return any(all(_true(word, features) for word in part) for part in alternatives)
+
+
+def _true(word: str, features: Mapping[str, bool]) -> bool:
+    return not features[word[1:]] if word.startswith("!") else features[word]
+
+
+def table(kind: str, name: str, rows: Iterable[str]) -> str:
+    """Return a constant array of structs."""
+    body = ",\n".join(rows)
+    return f"static const {kind} {name}[DEPTH] = {{\n{body}}};\n"

@@ -1,0 +1,173 @@
+"""The C engine in Python: a model compiled for this machine, called with numpy arrays or tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from .build import load
+from .c import callable_sources
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+
+Array = NDArray[Any]
+POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
+SHARES = 4  # parts of a batch for every thread, so that none waits long for the others
+
+
+def compile(model: Classifier, *, threads: int | None = None, cache: str | os.PathLike[str] | None = None) -> Compiled:
+    """Return a model compiled for this machine; what is compiled once is kept in the folder `cache`.
+
+    fast = sp.compile(model)
+    logits = fast(x)              # x (batch, length, inputs), or tokens (batch, length); numpy or torch
+    s = fast.stream()
+    logits = s(x_k)               # x_k (1, inputs): the logits of the sequence so far
+    """
+    if threads is not None and threads < 1:
+        raise InputError(f"A model needs at least one thread, not {threads}.")
+    return Compiled(model, threads or _cores(), None if cache is None else Path(cache))
+
+
+class Compiled:
+    """A classifier in C. It computes what the model's `forward` does, without gradients."""
+
+    def __init__(self, model: Classifier, threads: int, cache: Path | None) -> None:
+        """Write, build and load the C."""
+        self.config, self.threads = model.config, threads
+        sources = callable_sources(model)
+        library = load({"model.c": sources.c, "model.h": sources.header}, cache)
+        self._room = _function(library, "room", SIZE)
+        self._room.restype = SIZE
+        self._sequences = _function(library, "sequences", POINTER, POINTER, SIZE, SIZE, POINTER, POINTER)
+        if not self.config.bidirectional:
+            self._steps = _function(library, "steps", POINTER, SIZE, POINTER, POINTER)
+        if self.config.retrieval:
+            self._compare = _function(library, "compare", POINTER, POINTER, POINTER)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    @property
+    def answer(self) -> int:
+        """How many numbers leave the C: the logits, or the features of a document of a retrieval model."""
+        return self.config.width if self.config.retrieval else self.config.outputs
+
+    def __call__(self, x: Any, lengths: Any = None) -> Any:
+        """Return the logits of a batch; `lengths` (batch,) keeps padding out of the pooling."""
+        values = self._checked(_numpy(x), steps=True)
+        batch, length = values.shape[:2]
+        valid = self._valid(lengths, batch, length)
+        each = (length,) if self.config.pooling == "none" else ()
+        out = np.empty((batch, *each, self.answer), np.float32)
+        share = -(-batch // (SHARES * self.threads)) if self.threads > 1 else batch
+        parts = [slice(at, at + share) for at in range(0, batch, share)]
+        for _ in (self._pool.map if self._pool else map)(lambda p: self._run(values[p], valid[p], out[p]), parts):
+            pass  # what went wrong in a thread is raised here
+        return _like(x, self._head(out))
+
+    def stream(self, batch: int = 1) -> Stream:
+        """Return a stream of `batch` sequences before their first step."""
+        if self.config.bidirectional:
+            raise InputError("A bidirectional model needs the whole sequence; only unidirectional models stream.")
+        if batch < 1 or (self.config.retrieval and batch % 2):
+            raise InputError(f"Expected at least one sequence, and pairs of documents for retrieval, not {batch}.")
+        return Stream(self, batch)
+
+    def _run(self, x: Array, valid: Array, out: Array) -> None:
+        length = x.shape[1]
+        room = np.empty(self._room(length) if self.config.bidirectional else 0, np.float32)
+        self._sequences(_at(x), _at(valid), len(x), length, _at(out), _at(room))
+
+    def _head(self, out: Array) -> Array:
+        """The logits of what left the C."""
+        if not self.config.retrieval:
+            return out
+        half = len(out) // 2
+        logits = np.empty((half, self.config.outputs), np.float32)
+        for a, b, row in zip(out[:half], out[half:], logits, strict=True):
+            self._compare(_at(a), _at(b), _at(row))
+        return logits
+
+    def _checked(self, x: Array, steps: bool) -> Array:
+        """Return inputs as the C reads them."""
+        config = self.config
+        shape = ("batch", *(("length",) if steps else ()), *(() if config.tokens else (config.inputs,)))
+        wanted = f"({', '.join(map(str, shape))})"
+        if config.tokens and x.dtype.kind not in "iu":
+            raise InputError(f"Expected integer tokens of shape {wanted}, got {x.dtype} of shape {x.shape}.")
+        if x.dtype.kind not in "iufb" or x.ndim != len(shape) or (not config.tokens and x.shape[-1] != config.inputs):
+            raise InputError(f"Expected input of shape {wanted}, got {x.dtype} of shape {x.shape}.")
+        if not x.size:
+            raise InputError(f"Expected at least one sequence with at least one step, got shape {x.shape}.")
+        if config.tokens and not 0 <= int(x.min()) <= int(x.max()) < config.inputs:
+            raise InputError(f"Expected tokens 0 to {config.inputs - 1}, got {int(x.min())} to {int(x.max())}.")
+        if config.retrieval and len(x) % 2:
+            raise InputError(f"Expected an even number of documents (pairs to compare), got {len(x)}.")
+        return np.ascontiguousarray(x, np.int32 if config.tokens else np.float32)
+
+    def _valid(self, lengths: Any, batch: int, length: int) -> Array:
+        """How many steps of each sequence count."""
+        if lengths is None:
+            return np.full(batch, length, np.uintp)
+        valid = _numpy(lengths)
+        if valid.shape != (batch,) or valid.dtype.kind not in "iu":
+            raise InputError(f"Expected whole lengths of shape ({batch},), got {valid.dtype} of shape {valid.shape}.")
+        if not 1 <= int(valid.min()) <= int(valid.max()) <= length:
+            raise InputError(f"Expected lengths from 1 to {length}, got {valid.tolist()}.")
+        if self.config.pooling == "none":  # every step has its logits, padding too
+            return np.full(batch, length, np.uintp)
+        return valid.astype(np.uintp)
+
+
+class Stream:
+    """Sequences that arrive step by step, at the same pace."""
+
+    def __init__(self, compiled: Compiled, batch: int) -> None:
+        """Start `batch` sequences."""
+        self._compiled, self._batch = compiled, batch
+        room = batch * compiled._room(0) // 4
+        self._states = np.zeros(room, np.float32)  # as `model_init` leaves them
+        self._at = _at(self._states)
+
+    def __call__(self, x: Any) -> Any:
+        """Return the logits so far after one more step x (batch, inputs), or tokens (batch,)."""
+        values = self._compiled._checked(_numpy(x), steps=False)
+        if len(values) != self._batch:
+            raise InputError(f"Expected a step of {self._batch} sequences, got {len(values)}.")
+        out = np.empty((self._batch, self._compiled.answer), np.float32)
+        self._compiled._steps(self._at, self._batch, _at(values), _at(out))
+        return _like(x, self._compiled._head(out))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _function(library: ctypes.CDLL, name: str, *kinds: type) -> Any:
+    function = getattr(library, f"model_{name}")
+    function.argtypes, function.restype = kinds, None
+    return function
+
+
+def _at(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _numpy(x: Any) -> Array:
+    return np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x)
+
+
+def _like(x: Any, logits: Array) -> Any:
+    """The logits as an array, or as a tensor where the input was one."""
+    if not hasattr(x, "detach"):
+        return logits
+    import torch
+
+    return torch.from_numpy(logits).to(x.device)

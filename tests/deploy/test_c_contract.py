@@ -1,0 +1,336 @@
+"""The C file of a model computes what the model does: every family, activation, norm, pooling and direction."""
+
+import itertools
+import math
+import random
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from c_builds import STRICT, Called, build
+from ssmprune.deploy.c import export_c
+from ssmprune.deploy.c.source import sources
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+
+LENGTH = 37  # two blocks and a bit
+TOLERANCE = 1e-5  # of the largest logit
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+ACTIVATIONS = ("gelu", "half_glu1", "half_glu2", "full_glu")
+
+
+def make(seed, family, **options):
+    """A random model whose norms, B and masks are not those of the initialisation."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    width = rng.choice([3, 8, 13])
+    states = [rng.choice([1, 5, 8]) if family == "s5" else rng.choice([0, 5, 3 * width]) for _ in range(2)]
+    sizes = {"inputs": rng.choice([1, 3, 9]), "outputs": rng.choice([2, 10]), "width": width, "states": tuple(states)}
+    model = Classifier(Config(family, **sizes, train_B=True, **options)).eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            for tensor in block.norm.state_dict().values():
+                tensor.copy_(torch.rand_like(tensor) + 0.5)
+            block.ssm.B += 0.3 * torch.randn_like(block.ssm.B)
+            if rng.random() < 0.3:
+                block.ssm.mask[torch.rand(len(block.ssm.mask)) < 0.4] = False
+    return model
+
+
+def random_models():
+    """Both families with every activation; the other choices are drawn, so that together they all occur."""
+    rng, models = random.Random(7), {}
+    for seed, (family, activation) in enumerate(itertools.product(("s5", "s4d"), ACTIVATIONS * 2)):
+        retrieval, both = seed % 4 == 3, seed % 3 == 1
+        options = {
+            "activation": activation,
+            "retrieval": retrieval,
+            "bidirectional": both,
+            "tokens": seed % 5 == 0,
+            "pooling": ("mean", "last", "last" if retrieval else "none")[seed % 3],
+            "norm": rng.choice(["batch", "layer"]),
+            "prenorm": rng.random() < 0.5,
+            "exact_gelu": rng.random() < 0.5,
+            "conj_sym": rng.random() < 0.7,
+            "discretization": rng.choice(["zoh", "bilinear"]),
+            "step_rescale": rng.choice([1.0, 2.0]),
+            "backward_delay": int(family == "s4d" and both and rng.random() < 0.7),
+        }
+        models[f"{family}_{seed}"] = make(seed, family, **options)
+    return models
+
+
+def shrunk_models():
+    """Unequal layers, unequal channels, channels and whole layers without states."""
+    wide = make(50, "s4d", pooling="mean")
+    torch.manual_seed(3)
+    full = Classifier(Config("s4d", inputs=2, outputs=4, width=11, states=(40, 0), bidirectional=True)).eval()
+    both = Classifier(Config("s5", inputs=2, outputs=4, width=6, states=(12, 7), bidirectional=True)).eval()
+    return {
+        "shrunk_s4d": sp.prune(wide, 0.8),
+        "shrunk_s4d_both": sp.prune(full, 0.7),
+        "shrunk_s5_both": sp.prune(both, 0.6),
+    }
+
+
+@pytest.fixture(scope="module")
+def models():
+    return random_models() | shrunk_models()
+
+
+@pytest.fixture(scope="module", params=COMPILERS)
+def library(request, models, tmp_path_factory):
+    return build(models, tmp_path_factory.mktemp("c"), request.param, ["-O1"])
+
+
+def inputs_of(config, batch=4, length=LENGTH):
+    """Random inputs for torch and the same for C."""
+    generator = torch.Generator().manual_seed(1)
+    if config.tokens:
+        x = torch.randint(0, config.inputs, (batch, length), generator=generator)
+        return x, x.numpy().astype(np.int32)
+    x = torch.randn(batch, length, config.inputs, generator=generator)
+    return x, x.numpy()
+
+
+def forward(model, x, lengths=None):
+    with torch.no_grad():
+        return model(x, lengths).numpy()
+
+
+def assert_close(ours, theirs):
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= TOLERANCE * np.abs(theirs).max()
+
+
+def test_every_choice_occurs(models):
+    configs = [model.config for model in models.values()]
+    for name in ("tokens", "bidirectional", "conj_sym", "prenorm", "exact_gelu", "retrieval"):
+        assert {getattr(config, name) for config in configs} == {True, False}
+    assert {config.pooling for config in configs} == {"mean", "last", "none"}
+    assert {config.norm for config in configs} == {"batch", "layer"}
+    assert {config.backward_delay for config in configs} == {0, 1}
+    assert any(0 in config.states for config in configs)
+
+
+def test_run_is_forward(library, models):
+    for name, model in models.items():
+        x, for_c = inputs_of(model.config)
+        assert_close(Called(library, name, model).logits(for_c), forward(model, x))
+
+
+def test_padding_counts_as_it_does_in_the_model(library, models):
+    lengths = [LENGTH, 5, 20, 1]
+    for name, model in models.items():
+        if model.config.pooling != "none":
+            x, for_c = inputs_of(model.config)
+            ours = Called(library, name, model).logits(for_c, lengths)
+            assert_close(ours, forward(model, x, torch.tensor(lengths)))
+
+
+def test_step_is_the_stream_and_ends_where_run_does(library, models):
+    for name, model in models.items():
+        if model.config.bidirectional:
+            continue
+        x, for_c = inputs_of(model.config)
+        called = Called(library, name, model)
+        steps = np.stack([called.stepped(row) for row in for_c])
+        whole = np.stack([called.run(row) for row in for_c])
+        np.testing.assert_allclose(steps if whole.ndim == 3 else steps[:, -1], whole, atol=1e-5 * np.abs(whole).max())
+        if model.config.retrieval:
+            steps = np.stack(
+                [
+                    [called.compare(*pair) for pair in zip(a, b, strict=True)]
+                    for a, b in zip(steps[:2], steps[2:], strict=True)
+                ]
+            )
+        with torch.no_grad():
+            assert_close(steps, model.stream(x)[0].numpy())
+
+
+def test_runs_may_be_cut_anywhere(library, models):
+    name = next(n for n, m in models.items() if m.config.pooling == "mean" and not m.config.bidirectional)
+    called = Called(library, name, models[name])
+    _, for_c = inputs_of(models[name].config, batch=1)
+    assert_close(called.run(for_c[0], cuts=(1, 17, 3)), called.run(for_c[0]))
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("flags", [("-O2", "-DPLAIN_BLOCK=1"), ("-O3", "-ffast-math")], ids=["small", "fast"])
+def test_block_size_and_careless_arithmetic_change_nothing(compiler, flags, tmp_path):
+    model = make(3, "s5", activation="half_glu1")
+    x, for_c = inputs_of(model.config)
+    library = build({"plain": model}, tmp_path, compiler, flags)
+    assert_close(Called(library, "plain", model).logits(for_c), forward(model, x))
+
+
+def test_no_vectors_no_difference(tmp_path):
+    """What a compiler without GNU's vector types makes of the same text."""
+    models = {"s5": make(3, "s5"), "s4d": make(4, "s4d", bidirectional=True)}
+    for name, model in models.items():
+        export_c(model, tmp_path / f"{name}.c")
+    library = build(models, tmp_path, flags=["-O1", "-U__SSE__", "-U__AVX__", "-U__ARM_NEON"])
+    for name, model in models.items():
+        x, for_c = inputs_of(model.config)
+        assert_close(Called(library, name, model).logits(for_c), forward(model, x))
+
+
+def program(model, folder, name="model", flags=("-O1",), compiler="cc"):
+    """A model's own program."""
+    export_c(model, folder / f"{name}.c")
+    command = [compiler, *STRICT, *flags, "-DSSMPRUNE_MAIN", f"{name}.c", "-lm", "-o", name]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / name
+
+
+def fed(path, text, *options):
+    result = subprocess.run([path, *options], input=text, capture_output=True)
+    return result.returncode, result.stdout.decode(), result.stderr.decode()
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "norm": "layer"}], ids=["stream", "whole"])
+def test_sanitizers_find_nothing(family, options, tmp_path):
+    model = make(11, family, activation="full_glu", **options)
+    sanitized = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    path = program(model, tmp_path, flags=sanitized)
+    x, for_c = inputs_of(model.config, batch=1)
+    code, out, error = fed(path, " ".join(f"{value:.9g}" for value in for_c.ravel()).encode())
+    assert (code, error) == (0, "")
+    assert_close(np.array(out.split(), np.float32)[None], forward(model, x))
+
+
+def test_a_program_reads_tokens_and_prints_the_class(tmp_path):
+    model = make(12, "s5", tokens=True)
+    path, (x, for_c) = program(model, tmp_path), inputs_of(model.config, batch=1)
+    tokens = "\n".join(map(str, for_c[0])).encode()
+    assert fed(path, tokens, "--class") == (0, f"{forward(model, x).argmax()}\n", "")
+    assert fed(path, f"{model.config.inputs}".encode())[0] == 1  # no such token
+
+
+def test_a_program_reads_raw_audio(tmp_path):
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=1, outputs=3, width=4, states=(4,), bidirectional=True)).eval()
+    samples = np.array([0, 1, -1, 32767, -32768, 1000], "<i2")
+    x = torch.from_numpy(samples.astype(np.float32) / 32768)[None, :, None]
+    code, out, _ = fed(program(model, tmp_path), samples.tobytes(), "--s16")
+    assert code == 0
+    assert_close(np.array(out.split(), np.float32)[None], forward(model, x))
+
+
+@pytest.mark.parametrize(("text", "option", "code"), [(b"", (), 1), (b"1 x", (), 1), (b"1", ("--loud",), 2)])
+def test_a_program_says_what_it_cannot_use(text, option, code, tmp_path):
+    path = program(make(13, "s5"), tmp_path)
+    found, out, error = fed(path, text, *option)
+    assert (found, out) == (code, "")
+    assert error
+
+
+def test_two_models_share_a_program_and_cplusplus_takes_them(tmp_path):
+    export_c(make(1, "s5"), tmp_path / "first.c")
+    export_c(make(2, "s4d", bidirectional=True), tmp_path / "second.c")
+    (tmp_path / "both.cpp").write_text(
+        '#include "first.h"\n#include "second.h"\n'
+        "int main() { first_state s; first_init(&s); return sizeof s == SECOND_WORKSPACE(0); }\n"
+    )
+    strict = ["g++", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    for name in ("first", "second"):
+        subprocess.run([*strict, "-x", "c++", "-c", f"{name}.c"], cwd=tmp_path, check=True)
+    subprocess.run([*strict, "both.cpp", "first.o", "second.o", "-o", "both"], cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "both"], check=True)
+
+
+HOSTILE = [
+    'x"; int evil; //',
+    "*/ #error",
+    "a\nb",
+    "ünïcödé",
+    "",
+    "9lives",
+    "__reserved__",
+    "if",
+    "x" * 500,
+    "/etc/passwd",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_do_not_reach_the_text(name):
+    written = sources(make(1, "s5"), name)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", written.prefix)
+    assert len(written.prefix) <= 50
+    assert written.c == sources(make(1, "s5"), written.prefix).c
+    assert "evil;" not in written.c
+
+
+@pytest.mark.parametrize("name", ['a".c', "a\nb.c", "model.txt", "a b.c", "ü.c"])
+def test_files_with_odd_names_are_refused(name, tmp_path):
+    with pytest.raises(sp.InputError, match="plain name"):
+        export_c(make(1, "s5"), tmp_path / name)
+    assert not any(tmp_path.iterdir())
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    model = make(1, "s5")
+    with torch.no_grad():
+        model.decoder.bias[0] = math.nan
+    with pytest.raises(sp.InputError, match=r"decoder\.bias has numbers that are not finite"):
+        export_c(model, tmp_path / "model.c")
+
+
+def test_masked_states_are_left_out():
+    model = make(1, "s5")
+    whole = len(sources(model).c)
+    for block in model.blocks:
+        block.ssm.mask[1:] = False
+    assert len(sources(model).c) < whole
+
+
+FUNCTIONS = """
+#include <math.h>
+#include <stddef.h>
+{text}
+void gelus(const float *x, float *y, int n);
+void gelus(const float *x, float *y, int n) {{ for (int i = 0; i < n; i++) y[i] = gelu(x[i]); }}
+void sigmoids(const float *x, float *y, int n);
+void sigmoids(const float *x, float *y, int n) {{ for (int i = 0; i < n; i++) y[i] = sigmoid(x[i]); }}
+"""
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["erf", "tanh"])
+def test_gelu_and_sigmoid_are_off_by_less_than_a_millionth(exact, tmp_path):
+    from ctypes import CDLL, c_int
+
+    from c_builds import at
+
+    text = sources(make(1, "s5", exact_gelu=exact, activation="half_glu1")).c
+    inline, functions = (
+        text[text.index(start) : text.index(end)]
+        for start, end in (
+            ("#if defined(__GNUC__)\n#define INLINE", "#define LOAD"),
+            ("/* gelu(x)", "/* ---- What a layer"),
+        )
+    )
+    (tmp_path / "f.c").write_text(FUNCTIONS.format(text=inline + functions))
+    subprocess.run(["cc", *STRICT, "-O1", "-shared", "-fPIC", "f.c", "-lm", "-o", "f.so"], cwd=tmp_path, check=True)
+    library = CDLL(str(tmp_path / "f.so"))
+    x = np.concatenate([np.linspace(-8, 8, 160_001), np.linspace(-40, 40, 4_001), [0.0, -0.0]]).astype(np.float32)
+    wide = x.astype(float)
+    if exact:
+        gelu = wide * np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in wide])
+    else:
+        gelu = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    for function, expected in ((library.gelus, gelu), (library.sigmoids, 1 / (1 + np.exp(-wide)))):
+        y = np.empty_like(x)
+        function(at(x), at(y), c_int(len(x)))
+        close = np.abs(wide) <= 8  # farther out a float has no digits for millionths
+        assert np.abs(y - expected)[close].max() < 1e-6
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+    broken = np.full(1, np.nan, np.float32)
+    library.gelus(at(broken), at(broken), c_int(1))
+    assert np.isnan(broken[0])

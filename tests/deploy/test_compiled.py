@@ -1,0 +1,203 @@
+"""The C engine in Python gives the model's answers, and runs nothing that somebody else could have put there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from ssmprune.deploy import build
+from ssmprune.deploy.compiled import compile
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+
+SMALL = {"outputs": 4, "width": 6, "states": (5, 3)}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def classifier(family="s5", inputs=3, **options):
+    torch.manual_seed(0)
+    return Classifier(Config(family, inputs=inputs, **SMALL, **options)).eval()
+
+
+def close(ours, theirs):
+    return np.abs(np.asarray(ours) - theirs.numpy()).max() <= 1e-5 * theirs.abs().max()
+
+
+def forward(model, *arguments):
+    with torch.no_grad():
+        return model(*arguments)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_batches_and_padding(threads, cache):
+    model, x, lengths = classifier(), torch.randn(7, 20, 3), torch.tensor([20, 1, 5, 20, 3, 2, 19])
+    fast = compile(model, threads=threads, cache=cache)
+    assert close(fast(x), forward(model, x))
+    assert close(fast(x, lengths), forward(model, x, lengths))
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("s4d", {"bidirectional": True}),
+        ("s5", {"bidirectional": True, "pooling": "none"}),
+        ("s5", {"pooling": "none"}),
+        ("s5", {"tokens": True, "retrieval": True}),
+        ("s4d", {"tokens": True, "retrieval": True, "bidirectional": True, "pooling": "last"}),
+    ],
+)
+def test_every_kind_of_model(family, options, cache):
+    model = classifier(family, **options)
+    x = torch.randint(0, 3, (4, 20)) if model.config.tokens else torch.randn(4, 20, 3)
+    lengths = torch.tensor([20, 7, 1, 12])
+    fast = compile(model, threads=2, cache=cache)
+    assert close(fast(x), forward(model, x))
+    assert close(fast(x, lengths), forward(model, x, lengths))
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "last"}, {"tokens": True, "retrieval": True}])
+def test_streams(options, cache):
+    model = classifier(**options)
+    x = torch.randint(0, 3, (4, 20)) if model.config.tokens else torch.randn(4, 20, 3)
+    stream = compile(model, cache=cache).stream(batch=4)
+    ours = [stream(now) for now in x.unbind(1)]
+    with torch.no_grad():
+        assert close(torch.stack(ours, 1), model.stream(x)[0])
+
+
+def test_streams_do_not_share_their_states(cache):
+    fast, x = compile(classifier(), cache=cache), np.ones((1, 3), np.float32)
+    first, second = fast.stream(), fast.stream()
+    first(x)
+    np.testing.assert_array_equal(first(x), [second(x), second(x)][1])
+
+
+def test_arrays_give_arrays_and_tensors_tensors(cache):
+    fast, x = compile(classifier(), cache=cache), torch.randn(2, 9, 3)
+    assert isinstance(fast(x), torch.Tensor)
+    assert isinstance(fast(x.numpy()), np.ndarray)
+    assert isinstance(fast(x.double().numpy()[:, ::2]), np.ndarray)  # whatever the type and the layout
+    assert isinstance(fast.stream(2)(x[:, 0]), torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("options", "x", "lengths", "message"),
+    [
+        ({}, np.zeros((2, 5, 4)), None, r"shape \(batch, length, 3\), got float64 of shape \(2, 5, 4\)"),
+        ({}, np.zeros((2, 5, 3), complex), None, "got complex128"),
+        ({}, np.zeros((0, 5, 3)), None, "at least one sequence"),
+        ({}, np.zeros((2, 5, 3)), [5], r"lengths of shape \(2,\)"),
+        ({}, np.zeros((2, 5, 3)), [5, 6], "lengths from 1 to 5"),
+        ({}, np.zeros((2, 5, 3)), [5, 0], "lengths from 1 to 5"),
+        ({"tokens": True}, np.zeros((2, 5)), None, "integer tokens"),
+        ({"tokens": True}, np.full((2, 5), 3), None, "tokens 0 to 2, got 3 to 3"),
+        ({"tokens": True, "retrieval": True}, np.zeros((3, 5), int), None, "even number of documents"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(options, x, lengths, message, cache):
+    with pytest.raises(sp.InputError, match=message):
+        compile(classifier(**options), cache=cache)(x, lengths)
+
+
+def test_streams_refuse_what_they_cannot_do(cache):
+    with pytest.raises(sp.InputError, match="whole sequence"):
+        compile(classifier(bidirectional=True, family="s4d"), cache=cache).stream()
+    with pytest.raises(sp.InputError, match="at least one sequence"):
+        compile(classifier(), cache=cache).stream(0)
+    with pytest.raises(sp.InputError, match="step of 1 sequences, got 2"):
+        compile(classifier(), cache=cache).stream()(np.zeros((2, 3)))
+    with pytest.raises(sp.InputError, match="at least one thread"):
+        compile(classifier(), threads=0, cache=cache)
+
+
+def test_the_same_model_is_built_once(tmp_path, monkeypatch):
+    compile(classifier(), cache=tmp_path)
+    built = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    compile(classifier(), cache=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == built
+    monkeypatch.setattr(build, "processor", lambda: "another one")
+    compile(classifier(), cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_two_processes_may_build_the_same(tmp_path):
+    code = f"""
+import numpy as np, torch
+from ssmprune.deploy.compiled import compile
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+torch.manual_seed(0)
+model = Classifier(Config("s5", inputs=3, **{SMALL!r})).eval()
+print(compile(model, cache={str(tmp_path)!r})(np.ones((1, 4, 3))).tolist())
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = {process.communicate()[0] for process in processes}
+    assert len(outputs) == 1
+    assert outputs != {""}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("unsafe", [".", "inner", "inner/cache"])
+def test_a_folder_that_others_can_write_is_refused(unsafe, tmp_path):
+    cache = tmp_path / "inner" / "cache"
+    cache.mkdir(parents=True)
+    (tmp_path / unsafe).chmod(0o777)
+    with pytest.raises(sp.InputError, match="can be written by others"):
+        compile(classifier(), cache=cache)
+    assert not any(cache.iterdir())
+
+
+def test_a_library_that_others_can_write_is_not_loaded(tmp_path):
+    compile(classifier(), cache=tmp_path)
+    (library,) = tmp_path.iterdir()
+    library.chmod(0o777)
+    with pytest.raises(sp.InputError, match="can be written by others"):
+        compile(classifier(), cache=tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    os.chown(cache, 12345, 12345)
+    with pytest.raises(sp.InputError, match="can be written by others"):
+        compile(classifier(), cache=cache)
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: None)
+    with pytest.raises(sp.InputError, match=r"needs a C compiler: install gcc or clang, or `pip install"):
+        compile(classifier(), cache=tmp_path)
+
+
+def test_ziglang_takes_the_place_of_a_missing_compiler(monkeypatch):
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    monkeypatch.setattr(build, "find_spec", lambda name: object())
+    assert build.compiler() == [sys.executable, "-m", "ziglang", "cc"]
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(build, "compiler", lambda: [str(broken)])
+    with pytest.raises(sp.InputError, match="could not compile the model:\nno room"):
+        compile(classifier(), cache=tmp_path / "cache")
+    assert not any((tmp_path / "cache").iterdir())
+
+
+def test_libraries_are_kept_in_the_cache_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.default_folder() == tmp_path / "ssmprune" / "compiled"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert build.default_folder() == Path.home() / ".cache" / "ssmprune" / "compiled"
