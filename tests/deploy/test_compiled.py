@@ -119,6 +119,14 @@ def test_streams_refuse_what_they_cannot_do(cache):
         compile(classifier(), threads=0, cache=cache)
 
 
+def test_what_is_not_a_number_is_not_hidden(cache):
+    x = np.zeros((2, 9, 3))
+    x[0, 4, 1] = np.nan
+    logits = compile(classifier(), cache=cache)(x)
+    assert np.isnan(logits[0]).all()
+    assert np.isfinite(logits[1]).all()
+
+
 def test_the_same_model_is_built_once(tmp_path, monkeypatch):
     compile(classifier(), cache=tmp_path)
     built = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

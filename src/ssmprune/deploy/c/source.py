@@ -19,6 +19,7 @@ from .text import filled, floats, identifier, integers, renamed, resolved, table
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier
+    from ...models.config import Config
 
 FLOAT = 4  # bytes
 
@@ -57,6 +58,18 @@ def callable_sources(model: Classifier) -> Sources:
     return Sources(*_Writer(_numbers_of(model)).write("model", "model.h", last="calls"), "model")
 
 
+def _words(config: Config) -> dict[str, object]:
+    """What the header says of inputs and outputs."""
+    answer = "MODEL_FEATURES numbers that stand for the document" if config.retrieval else "MODEL_OUTPUTS logits"
+    every = config.pooling == "none"
+    return {
+        "A_STEP": "one token" if config.tokens else "MODEL_INPUTS numbers",
+        "OUT_WHOLE": f"{answer} for each valid step" if every else answer,
+        "OUT_STEP": answer if every else f"{answer}, of the sequence so far",
+        "OUT_RUN": f"{answer} for each of them" if every else f"{answer}, of the sequence so far",
+    }
+
+
 def _numbers_of(model: Classifier) -> Numbers:
     from .reading import numbers_of  # needs torch, which is there when a model is
 
@@ -90,11 +103,13 @@ class _Writer:
             return renamed(filled(text, words), prefix, input_type)
 
         engine = finished("".join([*middle, *after, end]))
-        return finished(before) + tables + engine, finished(self._engine("model", "h"))
+        return (finished(before) + tables + engine).rstrip() + "\n", finished(
+            self._engine("model", "h")
+        ).rstrip() + "\n"
 
     def _engine(self, name: str, ending: str = "c") -> str:
         text = (files(__package__) / "engine" / f"{name}.{ending}").read_text("ascii")
-        return resolved(text, self.features) + "\n"
+        return resolved(text, self.features) + "\n\n"
 
     def _features(self) -> dict[str, bool]:
         """What the conditions in the engine ask for."""
@@ -140,6 +155,7 @@ class _Writer:
             "STATES_ROOM": max(1, *states),
             "STACK": FLOAT * (max([row, *drives]) + rows * row),
             "WORKSPACE": 2 * row + max([0, *drives]),
+            **_words(config),
             "ANSWER": config.width if config.retrieval else config.outputs,
             "PER_STEP": int(config.pooling == "none"),
             "FAMILY": config.family.upper(),

@@ -12,10 +12,13 @@ static void decay(const layer *l, const float *restrict before, float *restrict 
 
 /* From what is fed into the states (rows of v) to the states; `carry` is the state before and then after. */
 static void scan(const layer *l, float *carry, float *v, int steps, int backward) {
-    const ptrdiff_t row = l->B.panels * PANEL, next = backward ? -row : row;
+    const int row = l->B.panels * PANEL;
     const float *before = carry;
-    float *x = backward ? v + (steps - 1) * row : v;
-    for (int t = 0; t < steps; t++, before = x, x += next) decay(l, before, x);
+    for (int i = 0; i < steps; i++) {
+        float *x = v + (backward ? steps - 1 - i : i) * row;
+        decay(l, before, x);
+        before = x;
+    }
     memcpy(carry, before, 2 * (size_t)l->n * sizeof *carry);
 }
 #if !BIDIRECTIONAL

@@ -28,8 +28,8 @@ extern "C" {
 typedef struct {
     float states[@STATES@];
 #if MEAN
-    float total[@ROW@]; /* of the features of all steps */
-    uint32_t steps;
+    float total[@ROW@]; /* the features of all steps, added up */
+    uint32_t steps;      /* so far, which may be four billion */
 #endif
 } model_state;
 
@@ -38,28 +38,21 @@ void model_init(model_state *state);
 #endif
 #if RETRIEVAL
 
-/* `out` gets MODEL_FEATURES numbers that stand for a document; two documents are compared by model_compare. */
+/* The logits of two documents, each of which stands as MODEL_FEATURES numbers. */
 void model_compare(const float *a, const float *b, float *logits);
 #endif
 #if BIDIRECTIONAL
 
-/* A sequence of `length` steps, MODEL_INPUTS numbers (or one token) each. The first `valid` steps count; what follows
-   is padding, which the layers see as the trained model does. */
-#if EVERY_STEP
-/* `out` gets MODEL_OUTPUTS logits for each of the valid steps. */
-#endif
+/* A sequence of `length` steps, @A_STEP@ each. The first `valid` steps count; what follows is padding,
+   which the layers see as those of the trained model do. `out` gets @OUT_WHOLE@. */
 void model_run(float *workspace, const model_input *in, size_t length, size_t valid, float *out);
 #else
 
-/* One more step, MODEL_INPUTS numbers (or one token). `out`, unless NULL, gets the answer to the sequence so far. */
+/* One more step, @A_STEP@. `out`, unless NULL, gets @OUT_STEP@. */
 void model_step(model_state *state, const model_input *in, float *out);
 
-/* The next `length` steps at once: what as many calls of model_step do, faster.*/
-#if EVERY_STEP
-/* `out`, unless NULL, gets MODEL_OUTPUTS logits for each of them. */
-#else
-/* `out`, unless NULL, gets the answer to the sequence so far. */
-#endif
+/* The next `length` steps: what as many calls of model_step do, but faster. `out`, unless NULL, gets
+   @OUT_RUN@. */
 void model_run(model_state *state, const model_input *in, size_t length, float *out);
 #endif
 
