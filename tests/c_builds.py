@@ -1,13 +1,35 @@
 """Models as C in one shared library, called through their C interface as a program would."""
 
 import ctypes
+import random
 import subprocess
 
 import numpy as np
+import torch
 
 from ssmprune.deploy.c import export_c
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+
+
+def make(seed, family, **options):
+    """A random model whose norms, B and masks are not those of the initialisation."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    width = rng.choice([3, 8, 13])
+    states = [rng.choice([1, 5, 8]) if family == "s5" else rng.choice([0, 5, 3 * width]) for _ in range(2)]
+    sizes = {"inputs": rng.choice([1, 3, 9]), "outputs": rng.choice([2, 10]), "width": width, "states": tuple(states)}
+    model = Classifier(Config(family, **sizes, train_B=True, **options)).eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            for tensor in block.norm.state_dict().values():
+                tensor.copy_(torch.rand_like(tensor) + 0.5)
+            block.ssm.B += 0.3 * torch.randn_like(block.ssm.B)
+            if rng.random() < 0.3:
+                block.ssm.mask[torch.rand(len(block.ssm.mask)) < 0.4] = False
+    return model
 
 
 def build(models, folder, compiler="cc", flags=("-O2",)):

@@ -1,0 +1,101 @@
+"""What stands in a C file: safe names, finite numbers, functions that are accurate."""
+
+import math
+import re
+import subprocess
+from ctypes import CDLL, c_int
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from c_builds import STRICT, at, make
+from ssmprune.deploy.c import export_c
+from ssmprune.deploy.c.source import sources
+
+HOSTILE = [
+    'x"; int evil; //',
+    "*/ #error",
+    "a\nb",
+    "ünïcödé",
+    "",
+    "9lives",
+    "__reserved__",
+    "if",
+    "x" * 500,
+    "/etc/passwd",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_do_not_reach_the_text(name):
+    written = sources(make(1, "s5"), name)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", written.prefix)
+    assert len(written.prefix) <= 50
+    assert written.c == sources(make(1, "s5"), written.prefix).c
+    assert "evil;" not in written.c
+
+
+@pytest.mark.parametrize("name", ['a".c', "a\nb.c", "model.txt", "a b.c", "ü.c"])
+def test_files_with_odd_names_are_refused(name, tmp_path):
+    with pytest.raises(sp.InputError, match="plain name"):
+        export_c(make(1, "s5"), tmp_path / name)
+    assert not any(tmp_path.iterdir())
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path):
+    model = make(1, "s5")
+    with torch.no_grad():
+        model.decoder.bias[0] = math.nan
+    with pytest.raises(sp.InputError, match=r"decoder\.bias has numbers that are not finite"):
+        export_c(model, tmp_path / "model.c")
+
+
+def test_masked_states_are_left_out():
+    model = make(1, "s5")
+    whole = len(sources(model).c)
+    for block in model.blocks:
+        block.ssm.mask[1:] = False
+    assert len(sources(model).c) < whole
+
+
+FUNCTIONS = """
+#include <math.h>
+#include <stddef.h>
+{text}
+void gelus(const float *x, float *y, int n);
+void gelus(const float *x, float *y, int n) {{ for (int i = 0; i < n; i++) y[i] = gelu(x[i]); }}
+void sigmoids(const float *x, float *y, int n);
+void sigmoids(const float *x, float *y, int n) {{ for (int i = 0; i < n; i++) y[i] = sigmoid(x[i]); }}
+"""
+
+
+@pytest.mark.parametrize("exact", [True, False], ids=["erf", "tanh"])
+def test_gelu_and_sigmoid_are_off_by_less_than_a_millionth(exact, tmp_path):
+    text = sources(make(1, "s5", exact_gelu=exact, activation="half_glu1")).c
+    inline, functions = (
+        text[text.index(start) : text.index(end)]
+        for start, end in (
+            ("#if defined(__GNUC__)\n#define INLINE", "#define LOAD"),
+            ("/* gelu(x)", "/* ---- What a layer"),
+        )
+    )
+    (tmp_path / "f.c").write_text(FUNCTIONS.format(text=inline + functions))
+    subprocess.run(["cc", *STRICT, "-O1", "-shared", "-fPIC", "f.c", "-lm", "-o", "f.so"], cwd=tmp_path, check=True)
+    library = CDLL(str(tmp_path / "f.so"))
+    x = np.concatenate([np.linspace(-8, 8, 160_001), np.linspace(-40, 40, 4_001), [0.0, -0.0]]).astype(np.float32)
+    wide = x.astype(float)
+    if exact:
+        gelu = wide * np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in wide])
+    else:
+        gelu = wide / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    for function, expected in ((library.gelus, gelu), (library.sigmoids, 1 / (1 + np.exp(-wide)))):
+        y = np.empty_like(x)
+        function(at(x), at(y), c_int(len(x)))
+        close = np.abs(wide) <= 8  # farther out a float has no digits for millionths
+        assert np.abs(y - expected)[close].max() < 1e-6
+        np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+    broken = np.full(1, np.nan, np.float32)
+    library.gelus(at(broken), at(broken), c_int(1))
+    assert np.isnan(broken[0])
