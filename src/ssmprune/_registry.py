@@ -13,7 +13,7 @@ def members(package: str, path: Iterable[str]) -> list[ModuleType]:
 
     >>> from ssmprune import criteria
     >>> [module.__name__ for module in members(criteria.__name__, criteria.__path__)][:2]
-    ['ssmprune.criteria.h2', 'ssmprune.criteria.hinf']
+    ['ssmprune.criteria.elimination', 'ssmprune.criteria.energy']
     """
     names = (entry.name for entry in pkgutil.iter_modules(path))
     return [importlib.import_module(f"{package}.{name}") for name in names if not name.startswith("_")]
