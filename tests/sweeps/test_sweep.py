@@ -66,6 +66,16 @@ def test_there_is_a_cell_for_every_method_ratio_and_seed_that_matters(results):
     assert results.about["checkpoints"][1]["card"]["model"] == "s4d"
 
 
+def test_compiled_cells_have_the_same_answers(root, tmp_path, results):
+    plan = Sweep(methods=["last"], ratios=[0.5], examples=20)
+    compiled = swept(root, tmp_path / "out", plan, names=("one", "two"), compute="compiled")
+    assert len(compiled.cells) == 4
+    for cell in compiled.cells:
+        in_torch = results.by_key[cell.key]
+        assert replace(cell, loss=0.0) == replace(in_torch, loss=0.0)
+        assert cell.loss == pytest.approx(in_torch.loss, rel=1e-5)
+
+
 def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
     split = fewer(tasks.get("smnist").load("test", root), 20)
     for cell in results.cells:

@@ -109,6 +109,18 @@ def test_half_the_rate_is_twice_the_step(data, tmp_path):
     assert seen["loss"] == evaluate(measured, half.load("test", data)).loss != right.loss
 
 
+def test_compiled_it_evaluates_the_same(data, tmp_path):
+    """At another rate and with other statistics, too: what is compiled is the model as it stands."""
+    file = tmp_path / "model.safetensors"
+    torch.manual_seed(0)
+    sp.save(Classifier(Config(family="s5", inputs=1, outputs=len(WORDS), width=4, states=(4,))), file)
+    words = ("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
+    in_torch, compiled = (ssmprune(*words, "--compute", engine) for engine in ("torch", "compiled"))
+    assert (in_torch["compute"], compiled["compute"]) == ("torch", "compiled")
+    assert compiled["accuracy"] == in_torch["accuracy"]
+    assert compiled["loss"] == pytest.approx(in_torch["loss"], rel=1e-5)
+
+
 def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
     options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--json")
     command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]

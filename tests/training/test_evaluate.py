@@ -1,16 +1,23 @@
-"""Batch norms' statistics for evaluation."""
+"""Batch norms' statistics for evaluation, and the engine that computes it."""
 
 from __future__ import annotations
 
 import dataclasses
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import ssmprune as sp
+from ssmprune.deploy import build, compute
 from ssmprune.models import checkpoint
 from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks._task import Split
+from ssmprune.training.evaluate import evaluate
 from toy import RECIPE, TOY, fit
 
 CONFIG = Config(family="s5", inputs=2, outputs=3, width=4, states=(4, 4), dropout=0.5)
@@ -53,3 +60,61 @@ def test_a_training_forgets_the_running_averages(tmp_path):
         files.append(fit(tmp_path / str(momentum), recipe, start=start).last)
     one, other = (checkpoint.load(file).state_dict() for file in files)
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def padded_split(config: Config) -> Split:
+    """Sequences of different lengths; pairs of them for a model that compares documents."""
+    rng = np.random.default_rng(0)
+    documents = 2 if config.retrieval else 1
+
+    def read(rows):
+        count = documents * len(rows)
+        shape = (count, 20) if config.tokens else (count, 20, config.inputs)
+        x = rng.integers(0, config.inputs, shape) if config.tokens else rng.normal(size=shape).astype(np.float32)
+        return x, rng.integers(1, 21, count)
+
+    chosen = [read(np.arange(start, start + 5)) for start in (0, 5, 10)]
+    labels = rng.integers(0, config.outputs, 15)
+    return Split(labels, lambda rows: chosen[rows[0] // 5], config.inputs, config.outputs, 20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"family": "s4d", "states": (9, 9), "bidirectional": True},
+        {"tokens": True, "retrieval": True, "norm": "layer"},
+    ],
+)
+def test_compiled_models_count_the_same_answers(options):
+    torch.manual_seed(1)
+    model = Classifier(dataclasses.replace(CONFIG, **options)).train()
+    split = padded_split(model.config)
+    expected, counted = (evaluate(model, split, 5, engine) for engine in ("torch", "compiled"))
+    assert (counted.accuracy, counted.examples) == (expected.accuracy, 15)
+    assert counted.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert model.training
+
+
+def test_what_is_compiled_for_an_evaluation_goes_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with compute.forward(Classifier(CONFIG), "compiled") as logits_of:
+        assert logits_of(torch.zeros(1, 3, 2)).shape == (1, 3)
+        assert str(tmp_path) in Path("/proc/self/maps").read_text()
+    assert not any(tmp_path.iterdir())
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_auto_compiles_where_a_compiler_is(monkeypatch):
+    assert [compute.choose(name) for name in compute.ENGINES] == ["torch", "compiled", "compiled"]
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    assert compute.choose("auto") == "torch"
+    with pytest.raises(sp.InputError, match="needs a C compiler"):
+        compute.choose("compiled")
+    with pytest.raises(sp.InputError, match="no engine to compute with 'gpu'; there are torch, compiled, auto"):
+        evaluate(Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2)), TOY.load("test", "."), compute="gpu")
+
+
+def test_only_our_own_classifiers_are_compiled():
+    with pytest.raises(sp.InputError, match="got Linear"), compute.forward(torch.nn.Linear(1, 1), "compiled"):
+        pass

@@ -41,6 +41,10 @@ RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kep
 Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random method.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
+Compute = Annotated[
+    str,
+    typer.Option("--compute", help="What evaluates: torch, compiled (to C), or auto: compiled if a compiler is here."),
+]
 Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from ..errors import InputError
 from ..files import check_writable
 from ..progress import Bar
-from .common import Json, MethodName, Ratio, Threads, app, method_named, prepare, show, table
+from .common import Compute, Json, MethodName, Ratio, Threads, app, method_named, prepare, show, table
 
 
 @app.command()
@@ -41,6 +41,7 @@ def bench(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to draw the curves.")] = Path("demo.png"),
+    compute: Compute = "torch",
     as_json: Json = False,
 ) -> None:
     """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
@@ -48,11 +49,13 @@ def demo(
         raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
     check_writable(out)
     prepare()
+    from ..deploy.compute import choose
     from ..results import demo, figures
 
+    engine = choose(compute)
     figures.need_matplotlib()
     with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:
-        rows = demo.demo(bar.update)
+        rows = demo.demo(bar.update, compute=engine)
     figures.save_figure(demo.picture(rows), out)
     readable = table(
         "Trained sMNIST S5, 1,000 test images: accuracy after pruning, no retraining",

@@ -13,7 +13,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Bar
-from .common import Data, Json, Threads, app, prepare, show, table
+from .common import Compute, Data, Json, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
     from ..sweeps.store import Results
@@ -48,8 +48,11 @@ def sweep(
     ] = None,
     final_examples: FinalExamples = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Keep each n-th sample; the steps grow as much.")] = 1,
-    speed: Annotated[bool, typer.Option("--speed", help="Also measure how many times faster each model is.")] = False,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Also measure how many times faster each model is in torch.")
+    ] = False,
     data: Data = None,
+    compute: Compute = "torch",
     engine: EngineName = "local",
     address: Address = None,
     workers: Workers = None,
@@ -73,7 +76,7 @@ def sweep(
         final_examples=final_examples or ALL,
     )
     swept = entries(checkpoints, task)
-    with open_session(data, engine, (address, workers, threads or 1)) as session:
+    with open_session(data, compute, engine, (address, workers, threads or 1)) as session:
         results = run(swept, plan, out, session)
     _show(results, as_json)
 
@@ -94,6 +97,7 @@ def reproduce(
     examples: Examples = 2000,
     final_examples: FinalExamples = None,
     data: Data = None,
+    compute: Compute = "torch",
     engine: EngineName = "local",
     address: Address = None,
     workers: Workers = None,
@@ -107,7 +111,7 @@ def reproduce(
 
     scale = paper.Scale(parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples or ALL)
     trained = paper.find_trained(checkpoints)
-    with open_session(data, engine, (address, workers, threads or 1)) as session:
+    with open_session(data, compute, engine, (address, workers, threads or 1)) as session:
         results = paper.run_all(trained, scale, work, session)
     written = [str(path) for path in paper.write(results, out)]
     rows = [{"written": path} for path in written]
@@ -115,18 +119,20 @@ def reproduce(
 
 
 @contextmanager
-def open_session(data: Path | None, engine: str, options: EngineOptions) -> Iterator[Session]:
+def open_session(data: Path | None, compute: str, engine: str, options: EngineOptions) -> Iterator[Session]:
     """Start an engine and a bar on standard error: what was done last, how many cells of how many, the time left."""
+    from ..deploy.compute import choose
     from ..sweeps import engines
     from ..sweeps.sweep import Session
 
+    choose(compute)  # before a cluster is asked
     with engines.start(engine, *options) as chosen, Bar() as bar:
 
         def watch(text: str, done: int, total: int) -> None:
             bar.total = total
             bar.show(done, text)
 
-        yield Session(data, chosen, typed_command(data), watch)
+        yield Session(data, chosen, compute, typed_command(data), watch)
 
 
 def parse_ratios(text: str) -> list[float]:

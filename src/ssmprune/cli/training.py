@@ -13,7 +13,7 @@ import typer
 from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
-from .common import Checkpoint, Data, Json, Threads, app, prepare, show, table
+from .common import Checkpoint, Compute, Data, Json, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def evaluate(
         int, typer.Option("--measure", min=0, help="Training examples for batch norms to measure their statistics on.")
     ] = 0,
     settings: Settings = [],  # noqa: B006 (typer copies it)
+    compute: Compute = "torch",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -121,11 +122,13 @@ def evaluate(
     batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
+    from ..deploy.compute import choose
     from ..models.block import measure_statistics
     from ..models.cards import task_of
     from ..training.calibration_inputs import part_of
     from ..training.evaluate import at_rate, evaluate
 
+    engine = choose(compute)
     model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
@@ -134,8 +137,8 @@ def evaluate(
     if measure:
         batches = part_of(chosen.load("train", data), measure)
         measure_statistics(model, (batch if isinstance(batch, tuple) else (batch, None) for batch in batches))
-    seen = evaluate(model, chosen.load(split, data))
-    facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, **asdict(seen)}
+    seen = evaluate(model, chosen.load(split, data), compute=engine)
+    facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, "compute": engine, **asdict(seen)}
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
     readable["task_parameters"] = ", ".join(f"{name} {value}" for name, value in chosen.parameters().items())
     show(facts, as_json, table(str(checkpoint), [readable]))

@@ -2,7 +2,8 @@
 
 `torch_graph` has the graphs, for whole sequences or step by step, and torch.export's file of them; `onnx` makes an ONNX
 file. `_real_layers` are twins of the layers in real arithmetic, since ONNX has no complex numbers. `c` writes a model
-as one C99 file with its header, `build` compiles C for this machine and keeps the libraries, `compiled` calls them.
+as one C99 file with its header, `build` compiles C for this machine and keeps the libraries, `compiled` calls them;
+`compute` chooses between that and torch.
 """
 
 from __future__ import annotations

@@ -41,17 +41,28 @@ def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+def unload(library: ctypes.CDLL) -> None:
+    """Give back the memory of a library, none of whose functions may be called any more."""
+    if os.name == "posix":
+        ctypes.CDLL(None).dlclose(ctypes.c_void_p(library._handle))
+
+
 def compiler() -> list[str]:
-    """Return the command of a C compiler."""
-    for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
-    if find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
+    """Return the command of a C compiler; where there is none, say what to install."""
+    if command := find_compiler():
+        return command
     raise InputError(
         "Compiling a model needs a C compiler: install gcc or clang, or `pip install 'ssmprune[compile]'`, "
         "which brings zig's."
     )
+
+
+def find_compiler() -> list[str] | None:
+    """Return the command of a C compiler, None where there is none."""
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path]
+    return None if find_spec("ziglang") is None else [sys.executable, "-m", "ziglang", "cc"]
 
 
 def default_folder() -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .build import load
+from .build import load, unload
 from .c import callable_sources
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Compiled:
         """Write, build and load the C."""
         self.config, self.threads = model.config, threads
         sources = callable_sources(model)
-        library = load({"model.c": sources.c, "model.h": sources.header}, cache)
+        library = self._library = load({"model.c": sources.c, "model.h": sources.header}, cache)
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE
         self._sequences = _function(library, "sequences", POINTER, POINTER, SIZE, SIZE, POINTER, POINTER)
@@ -78,6 +78,12 @@ class Compiled:
         if batch < 1 or (self.config.retrieval and batch % 2):
             raise InputError(f"Expected at least one sequence, and pairs of documents for retrieval, not {batch}.")
         return Stream(self, batch)
+
+    def close(self) -> None:
+        """Give back threads and memory; after that neither the model nor its streams may be called."""
+        if self._pool:
+            self._pool.shutdown()
+        unload(self._library)
 
     def _run(self, x: Array, valid: Array, out: Array) -> None:
         length = x.shape[1]

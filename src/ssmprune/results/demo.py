@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from ..bench.timing import interleaved
+from ..deploy.compute import forward
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models._size import parameters
@@ -41,8 +43,13 @@ class Row:
     accuracy: dict[str, float]
 
 
-def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID) -> list[Row]:
-    """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation."""
+def demo(
+    tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, compute: str = "torch"
+) -> list[Row]:
+    """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
+
+    compute: the engine of `deploy.compute` that evaluates, and whose speed is told.
+    """
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
     works = {
@@ -50,7 +57,7 @@ def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GR
     }
 
     def accuracy(candidate: Classifier) -> float:
-        share = evaluate(candidate, images).accuracy
+        share = evaluate(candidate, images, compute=compute).accuracy
         tick()
         return share
 
@@ -60,7 +67,7 @@ def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GR
         pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
         accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
         small[ratio] = pruned["Surgeon"]
-    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x))
+    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x), compute)
     return [
         Row(ratio, 2 * sum(candidate.config.states), parameters(candidate), speed[ratio], accuracies[ratio])
         for ratio, candidate in small.items()
@@ -75,8 +82,10 @@ def picture(rows: list[Row]) -> Figure:
 
 
 @torch.no_grad()
-def _speed(models: dict[float, Classifier], x: torch.Tensor) -> dict[float, float]:
+def _speed(models: dict[float, Classifier], x: torch.Tensor, compute: str) -> dict[float, float]:
     """Return how many times faster than the first each model evaluates x, timed in turns."""
-    calls = {str(ratio): lambda model=model: model(x) for ratio, model in models.items()}
-    seconds = interleaved(calls, ROUNDS)
+    with ExitStack() as lent:
+        engines = {str(ratio): lent.enter_context(forward(model, compute)) for ratio, model in models.items()}
+        calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
+        seconds = interleaved(calls, ROUNDS)
     return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

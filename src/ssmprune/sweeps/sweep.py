@@ -104,10 +104,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Session:
-    """Where a sweep finds its data, where its cells are done, what was typed, and who hears of its progress."""
+    """Where a sweep finds its data, where and how its cells are done, what was typed, who hears of its progress."""
 
     root: Path | None = None
     engine: Engine = field(default_factory=Local)
+    compute: str = "torch"  # what evaluates: an engine of `deploy.compute`
     command: str = ""
     watch: Callable[[str, int, int], object] = lambda text, done, total: None  # what was done, cells of how many
 
@@ -207,7 +208,8 @@ class Ledger:
     def _job(self, key: Key, timed: bool) -> Job:
         """Return a job that knows its plan where a kill or another split has left it on the disk."""
         path = self._before.plan_path(key)
-        return Job(key, timed, self._before.plan(key) if path.is_file() else None)
+        plan = self._before.plan(key) if path.is_file() else None
+        return Job(key, timed, plan, self._session.compute)
 
     def _write(self, done: Done) -> None:
         if done.cell is None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..deploy.compute import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks._task import Batch, Split, Task
@@ -62,20 +63,20 @@ def check_fits(model: Classifier, split: Split) -> None:
 
 
 @torch.no_grad()
-def tally_split(model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64]) -> Tensor:
+def tally_split(
+    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64], compute: str = "torch"
+) -> Tensor:
     """Return the `tally` of `model` on the examples `indices` of `split`, in evaluation mode."""
-    was_training = model.training
-    model.eval()
     device = next(model.parameters()).device
     sums = torch.zeros(3, dtype=torch.float64, device=device)
-    for start in range(0, len(indices), batch):
-        x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
-        sums += tally(model(x, lengths), labels)
-    model.train(was_training)
+    with forward(model, compute) as logits_of:
+        for start in range(0, len(indices), batch):
+            x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
+            sums += tally(logits_of(x, lengths), labels)
     return sums
 
 
-def evaluate(model: Classifier, split: Split, batch: int = 50) -> Score:
-    """Return loss and accuracy of `model` on the whole of `split`."""
+def evaluate(model: Classifier, split: Split, batch: int = 50, compute: str = "torch") -> Score:
+    """Return loss and accuracy of `model` on the whole of `split`, computed by torch or one of `deploy.compute`."""
     check_fits(model, split)
-    return score(tally_split(model, split, batch, np.arange(len(split))))
+    return score(tally_split(model, split, batch, np.arange(len(split)), compute))

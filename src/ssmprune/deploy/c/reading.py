@@ -16,10 +16,16 @@ from ...models.s4d import S4DLayer
 from .numbers import Array, Dense, LayerNumbers, Numbers
 
 
-def numbers_of(model: Classifier) -> Numbers:
-    """Return the numbers of a model; what is not finite is an error."""
+def check_kind(model: Any) -> Classifier:
+    """Return a model that can become C; any other is an error."""
     if not isinstance(model, Classifier):
         raise InputError(f"Only ssmprune's own classifiers become C; got {type(model).__name__}.")
+    return model
+
+
+def numbers_of(model: Classifier) -> Numbers:
+    """Return the numbers of a model; what is not finite is an error."""
+    check_kind(model)
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
         raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot become C.")
     model = copy.deepcopy(model).double().eval().requires_grad_(False)

@@ -1,0 +1,56 @@
+"""Which engine computes the logits that an evaluation counts: torch, or C that is compiled for the purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import one_of
+from . import build, compiled
+from .c.reading import check_kind
+
+ENGINES = ("torch", "compiled", "auto")
+
+
+class Forward(Protocol):
+    """Computes the logits of a batch, as a model does."""
+
+    def __call__(self, x: Tensor, lengths: Tensor | None = None, /) -> Tensor:
+        """Return the logits."""
+        ...
+
+
+def choose(compute: str) -> str:
+    """Return "torch" or "compiled"; "auto" is compiled where a C compiler is. One that is not there is an error."""
+    one_of("engine to compute with", compute, dict.fromkeys(ENGINES))
+    if compute == "auto":
+        return "compiled" if build.find_compiler() else "torch"
+    if compute == "compiled":
+        build.compiler()
+    return compute
+
+
+@contextmanager
+def forward(model: nn.Module, compute: str = "torch") -> Iterator[Forward]:
+    """Lend what computes a model's logits, in evaluation mode, on as many threads as torch may use.
+
+    A model is compiled for this once: most that are evaluated, at some ratio of a sweep, nobody will ask for again.
+    """
+    if choose(compute) == "torch":
+        was_training = model.training
+        try:
+            yield model.eval()
+        finally:
+            model.train(was_training)
+        return
+    with TemporaryDirectory(prefix="ssmprune-", ignore_cleanup_errors=True) as folder:
+        fast = compiled.compile(check_kind(model), threads=torch.get_num_threads(), cache=folder)
+        try:
+            yield fast
+        finally:
+            fast.close()
