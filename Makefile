@@ -4,15 +4,26 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 REPORT := docs/results/report.html
+WHEEL := $(VENV)/wheel
+OLDEST := $(VENV)/oldest
+DOCS := $(VENV)/docs
+INSTALL := -m pip install --quiet --constraint constraints.txt
+# Two processes with one thread each: more threads than cores make small tests wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
-.PHONY: help demo test browser-test screenshots check audit bench portable format clean
+.PHONY: help demo quick test check docs wheel-test oldest-test browser-test screenshots audit bench \
+	portable format clean
 
 help:
 	@echo "make demo    prune a model and print what it did"
-	@echo "make test    lint, types, tests, doctests, examples"
+	@echo "make quick   lint, types and the fast tests: for every save"
+	@echo "make test    lint, types, all tests, doctests, examples"
+	@echo "make check   lint and types alone"
+	@echo "make docs    the pages as a site in site/; a warning is an error"
+	@echo "make wheel-test     build the wheel, install it into a new environment, use it there"
+	@echo "make oldest-test    the fast tests with the lowest versions that pyproject.toml allows (Python 3.11)"
 	@echo "make browser-test   the report in chromium, which Debian's packages bring (as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
-	@echo "make check   lint and types alone"
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make portable   the C file on aarch64 (qemu) and Cortex-M4; cross compilers come by Debian's packages (as root, once)"
@@ -21,7 +32,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(PY) $(INSTALL) --editable '.[all,dev]'
 	touch $@
 
 demo: $(READY)
@@ -32,11 +43,37 @@ check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+quick: check
+	$(PYTEST) -m "not slow"
+
 test: check
-	$(PY) -m pytest
+	$(PYTEST)
+
+# In an environment of its own: the site's packages are no part of ours.
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/mkdocs build --strict --quiet
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	test -x $(DOCS)/bin/python || python3 -m venv $(DOCS)
+	$(DOCS)/bin/python $(INSTALL) $$($(DOCS)/bin/python -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
+	touch $@
+
+wheel-test:
+	rm -rf dist $(WHEEL)
+	python3 -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,plot]" pytest hypothesis
+	$(WHEEL)/bin/python -m pytest tests/wheel
+
+oldest-test:
+	rm -rf $(OLDEST)
+	python3 -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --constraint .ci/oldest.txt --editable '.[all,dev]'
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 -m "not slow" -W default
 
 $(BROWSER): $(READY)
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	$(PY) $(INSTALL) --editable '.[browser]'
 	command -v chromedriver || \
 		(apt-get update -qq && apt-get install -qq --no-install-recommends chromium chromium-driver)
 	touch $@
@@ -54,7 +91,7 @@ audit: constraints.txt
 	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 bench: $(READY)
-	$(PY) -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(PY) $(INSTALL) --editable '.[bench]'
 	$(PY) benchmarks/run.py
 
 portable: $(READY)
@@ -68,4 +105,4 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 
 clean:
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

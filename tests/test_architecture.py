@@ -116,6 +116,7 @@ def test_every_module_is_described(path):
     assert re.search(rf"\b{name}\b", described), f"{name} occurs neither in {PAGE.name} nor in its folder's __init__"
 
 
+@pytest.mark.slow
 def test_the_core_works_with_torch_absent():
     code = """
 import sys
@@ -134,6 +135,7 @@ except sp.InputError as error:
     assert result.stdout == "2\nModels need PyTorch; install it with `pip install 'ssmprune[torch]'`.\n"
 
 
+@pytest.mark.slow
 def test_importing_ssmprune_does_not_import_torch():
     code = "import sys, ssmprune, ssmprune.cli; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 STRICT = ["-W", "error", "-W", "ignore::DeprecationWarning:torch.jit._script"]  # s5-pytorch still scripts its functions

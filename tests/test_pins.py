@@ -66,6 +66,7 @@ def test_masks_do_not_depend_on_the_precision_of_storage(model, name, tmp_path):
     assert tool["masks"](double) == tool["masks"](model)
 
 
+@pytest.mark.slow
 def test_masks_do_not_depend_on_the_number_of_threads():
     """In processes of their own, since BLAS reads the number of threads when it is loaded."""
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -82,6 +83,7 @@ def test_masks_do_not_depend_on_the_number_of_threads():
     assert one == two
 
 
+@pytest.mark.slow
 def test_outputs_depend_little_on_batch_size_and_threads(model):
     whole = tool["logits"](model)
     threads = torch.get_num_threads()

@@ -95,6 +95,7 @@ def test_parts_of_killed_writers_go_with_the_next_write(tmp_path):
     assert names_in(tmp_path) == [".a[1].new.part", ".b.old.part", "a[1]"]
 
 
+@pytest.mark.slow
 def test_writers_of_one_target_do_not_mix(tmp_path):
     """Several processes write their own content again and again; readers only ever see one of them, whole."""
     target = tmp_path / "target"
@@ -155,6 +156,7 @@ def test_no_source_runs_code_from_files(path):
             assert keywords.get("allow_pickle") == "False"
 
 
+@pytest.mark.slow
 def test_importing_opens_no_socket():
     code = """
 import socket
@@ -194,12 +196,14 @@ def counts(script: str, *arguments: str) -> dict[str, int]:
     return dict(zip(titles[1:], map(int, total[1:]), strict=True))
 
 
+@pytest.mark.slow
 def test_mutated_files_are_read_or_refused():
     seen = counts("fuzz.py", "--count", "480", "--seed", "1")
     assert seen["files"] == seen["refused"] + seen["accepted"] == 480
     assert seen["refused"] > seen["accepted"] > 0
 
 
+@pytest.mark.slow
 def test_killed_commands_leave_whole_files_and_go_on():
     seen = counts("kill.py", "--kills", "6", "--command", "train", "--command", "data", "--command", "shrink")
     assert seen == {"kills": 6, "unreadable": 0, "wrong": 0, "lost": 0}

@@ -171,6 +171,7 @@ except sp.InputError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_flax_checkpoint_is_pruned_with_numpy_alone(tmp_path):
     command = [sys.executable, "-c", CODE, GOLDEN / "s5_flax_checkpoint.msgpack", tmp_path / "pruned.msgpack"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -17,6 +17,8 @@ from ssmprune.models._size import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = {
     "one way": Config("s5", inputs=3, outputs=2, width=6, states=(8, 8)),

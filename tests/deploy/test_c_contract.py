@@ -15,6 +15,8 @@ from ssmprune.deploy.c import export_c
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 37  # two blocks and a bit
 TOLERANCE = 1e-5  # of the largest logit
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]

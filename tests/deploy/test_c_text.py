@@ -14,6 +14,8 @@ from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c
 from ssmprune.deploy.c.source import sources
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = [
     'x"; int evil; //',
     "*/ #error",

@@ -143,6 +143,8 @@ import numpy as np, torch
 from ssmprune.deploy.compiled import compile
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+
+pytestmark = pytest.mark.slow
 torch.manual_seed(0)
 model = Classifier(Config("s5", inputs=3, **{SMALL!r})).eval()
 print(compile(model, cache={str(tmp_path)!r})(np.ones((1, 4, 3))).tolist())

@@ -12,6 +12,8 @@ from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
+pytestmark = pytest.mark.slow
+
 S4D_STATES = (12, 24)
 
 

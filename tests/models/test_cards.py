@@ -12,6 +12,7 @@ from ssmprune.training.train import Run, train
 from toy import RECIPE, TOY
 
 
+@pytest.mark.slow
 def test_the_log_of_a_training_gives_its_card(tmp_path):
     recipe = dataclasses.replace(RECIPE, epochs=2, examples=80)
     result = train(TOY, recipe, Run(tmp_path, seed=3, progress=False))

@@ -106,6 +106,7 @@ def test_forward_is_stream_is_step(options):
     check_streaming(small(**options).eval(), length=30, chunks=[1, 7, 2, 20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [4, 6])
 @torch.no_grad()
 def test_forward_is_stream_is_step_in_deep_models(depth):

@@ -92,6 +92,7 @@ def test_a_pole_at_zero_forgets_everything():
     assert torch.equal(scan.scan(v, torch.zeros(2, dtype=torch.complex128)), v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("with_state", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 5])

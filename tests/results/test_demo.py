@@ -7,6 +7,7 @@ from ssmprune.results import demo, figures
 from ssmprune.tasks._sample import load_sample
 
 
+@pytest.mark.slow
 def test_the_demo_prunes_the_shipped_model(monkeypatch, tmp_path):
     parts = {"test": load_sample().subset(np.arange(0, 1000, 5)), "train": load_sample("train")}
     monkeypatch.setattr(demo, "load_sample", parts.get)

@@ -94,6 +94,7 @@ def test_the_stability_region_is_where_the_poles_are_inside_the_circle():
         assert stable or not Path(stability.DIAMOND).contains_point(a)
 
 
+@pytest.mark.slow
 def test_write_all_draws_every_kind_for_every_checkpoint(results, tmp_path):
     written = figures.write_all(results, tmp_path)
     kinds = [
@@ -123,6 +124,7 @@ def test_another_model_in_the_place_of_the_swept_one_is_refused(results, monkeyp
         drawn(results, "scores", checkpoint=entry["name"])
 
 
+@pytest.mark.slow
 def test_the_command_draws_a_pdf(results, tmp_path, monkeypatch):
     out = tmp_path / "figure.pdf"
     arguments = ["figure", results.folder, "--kind", "poles", "--ratio", 0.25, "--out", out]

@@ -173,6 +173,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(results):
         CliRunner().invoke(app, ["table", str(results.folder), "--kind", "rate"], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     tiny_data.write_speech(tmp_path)
     torch.manual_seed(0)

@@ -73,6 +73,7 @@ def is_real(system):
     return np.abs(np.sin(system.log_poles.imag)) < 1e-12
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(systems(max_n=8), st.integers(0, 10))
 def test_what_is_lost_stays_within_the_bound(system, tenths):

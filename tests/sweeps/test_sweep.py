@@ -76,6 +76,7 @@ def test_compiled_cells_have_the_same_answers(root, tmp_path, results):
         assert cell.loss == pytest.approx(in_torch.loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
     split = fewer(tasks.get("smnist").load("test", root), 20)
     for cell in results.cells:
@@ -89,6 +90,7 @@ def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
             )
 
 
+@pytest.mark.slow
 def test_approaches_are_what_the_library_does(root):
     needs = cells.Needs(["test"], calibration=200)
     subject = cells.load_subject("one", sp.load(root / "one.safetensors"), tasks.get("smnist"), needs, root)
@@ -144,6 +146,7 @@ def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, 
     assert [entry["name"] for entry in more.about["checkpoints"]] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_killed_at_random_it_ends_with_the_cells_of_one_left_alone(root, tmp_path, results):
     chance = random.Random(3)
     for _ in range(2):
@@ -188,6 +191,7 @@ def test_another_checkpoint_of_the_same_name_is_refused(root, tmp_path):
         sweep(entries([tmp_path / "one.safetensors"], "smnist"), small, tmp_path / "out", Session(root))
 
 
+@pytest.mark.slow
 def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
     plan = Sweep(methods=["last", "lamp"], ratios=[0.2, 0.5, 1.0], examples=30, max_loss=3.0)
     found = swept(root, tmp_path, plan, names=("two",))
@@ -228,12 +232,14 @@ def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_
     assert swept(root, tmp_path, plan).refused == found.refused
 
 
+@pytest.mark.slow
 def test_speed_is_measured_when_asked_for_also_of_cells_that_are_there(root, tmp_path):
     plan = Sweep(methods=["last"], ratios=[1.0], examples=5)
     assert {cell.speed for cell in swept(root, tmp_path, plan).cells} == {None}
     assert all(cell.speed > 0 for cell in swept(root, tmp_path, replace(plan, speed=True)).cells)
 
 
+@pytest.mark.slow
 def test_ray_with_two_workers_finds_the_same(root, tmp_path, results):
     with engines.start("ray", workers=2) as ray:
         found = swept(root, tmp_path, names=("one", "two"), engine=ray)

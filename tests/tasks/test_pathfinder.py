@@ -78,6 +78,7 @@ def test_pictures_hold_what_the_look_says(drawn):
     assert distance.min() > 2 * look.radius + min(look.margins), "two discs never melt into one"
 
 
+@pytest.mark.slow
 def test_the_distance_of_the_discs_does_not_tell_the_label():
     pictures = draw(LOOKS["pathfinder"], 1500, np.random.default_rng(4))
     distance = np.sqrt(((pictures.discs[:, 0] - pictures.discs[:, 1]) ** 2).sum(1))

@@ -31,6 +31,8 @@ from ssmprune.training.evaluate import evaluate
 from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 from toy import PATIENCE, same
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NEEDED = {
     *("task", "task_parameters", "data", "model", "recipe", "settings", "seed", "training_examples", "epochs"),

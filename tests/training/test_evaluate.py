@@ -50,6 +50,7 @@ def test_nothing_but_statistics_changes(batches):
     assert layers.training
 
 
+@pytest.mark.slow
 def test_a_training_forgets_the_running_averages(tmp_path):
     """However they were weighted, its checkpoints are the same."""
     recipe = dataclasses.replace(RECIPE, norm="batch")

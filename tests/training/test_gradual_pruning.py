@@ -18,6 +18,8 @@ from ssmprune.training import recipes
 from ssmprune.training.gradual_pruning import SHAPES, Schedule, shrink_training
 from toy import RECIPE, TOY, events, fit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ratios_rise_from_nothing_to_all_at_the_events_alone(shape):

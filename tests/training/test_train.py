@@ -27,6 +27,8 @@ from ssmprune.training.recipes import parameter_groups, warmup_cosine
 from ssmprune.training.train import Diverged, Run, train
 from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parents[1] / "programs" / "train_toy.py"
 
 
