@@ -5,6 +5,7 @@ import ssmprune as sp
 small = sp.prune(model, ratio=0.5)                  # LAST
 small = sp.prune(model, ratio=0.7, data=loader)     # the surgeon: unlabelled inputs let much more go
 small = sp.prune(model, sp.max_energy(0.01), data=loader)  # as far as no layer loses more of its output
+small = sp.recover(small, model, loader)            # minutes of learning the whole model's answers, without labels
 
 systems = sp.read(model)                       # the same, step by step
 plan = sp.make_plan(systems, ratio=0.5, method=sp.LAST)
@@ -53,6 +54,7 @@ from .pruning import Pruning, prune
 from .regression.moments import Moments, white_noise
 from .system import DiagonalSystem
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
+from .training import recover
 
 if TYPE_CHECKING:
     from .deploy.quantize import quantize as quantize
@@ -62,6 +64,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     # a model and how far to prune it
     "prune",
     "Pruning",
+    "recover",
     "max_energy",
     "max_gain",
     "max_latency",

@@ -215,3 +215,26 @@ def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpo
     assert refused.returncode == 2
     assert "8 or 4 bits" in refused.stderr
     assert not (tmp_path / "none.safetensors").exists()
+
+
+def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
+    inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
+    np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 3)))
+    command = ("prune", checkpoint, "--ratio", 0.8, "--method", "random", "--calibrate", inputs, "--out", out, "--json")
+    facts = json.loads(ssmprune(*command, "--recover", 0.2, "--rounds", 2).stdout)
+    assert facts["recovery"]["after"]["damage"] <= facts["recovery"]["before"]["damage"]
+    assert "in 2 rounds" in facts["method"]
+    assert sum(sp.load(out).config.states) == facts["layers"][-1]["kept"] / 2 == 2
+    plain, better = tmp_path / "plain.safetensors", tmp_path / "better.safetensors"
+    ssmprune("prune", checkpoint, "--ratio", 0.8, "--method", "random", "--out", plain)
+    recover = ("recover", plain, checkpoint, "--calibrate", inputs, "--minutes", 0.2, "--out", better, "--json")
+    facts = json.loads(ssmprune(*recover).stdout)
+    assert facts["after"]["damage"] < facts["before"]["damage"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "better.safetensors", "inputs.npy", "plain.safetensors", "small.safetensors"
+    ]  # fmt: skip
+    same = json.loads(ssmprune("recover", checkpoint, checkpoint, *recover[3:]).stdout)
+    assert same["steps"] == 0
+    refused = ssmprune("prune", checkpoint, "--ratio", 0.5, "--recover", "--out", out)
+    assert "--calibrate" in refused.stderr
+    assert refused.returncode == 2

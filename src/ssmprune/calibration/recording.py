@@ -76,7 +76,7 @@ def record(
         for path, module in modules.items()
     ]
     try:
-        model(_for_model(model, x))
+        model(for_model(model, x))
     except _AllSeen:
         return
     finally:
@@ -86,7 +86,7 @@ def record(
     raise InputError(f"Layer {missed!r} did not see every sequence; is it used in the model's forward?")
 
 
-def _for_model(model: nn.Module, x: Tensor) -> Tensor:
+def for_model(model: nn.Module, x: Tensor) -> Tensor:
     """Bring inputs to the device and the precision of a model's real parameters."""
     own = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
     return x.to(own.device, own.dtype) if x.is_floating_point() else x.to(own.device)

@@ -1,8 +1,9 @@
 """The command line: one verb is one function. Results go to stdout, progress and errors to stderr.
 
-`pruning` has inspect, plan, mask, shrink and prune, with what the last two share in `planning`; `training` train and
-evaluate; `measuring` bench and demo; `sweeping` sweep and reproduce; `drawing` table, figure and report; `importing`
-and `exporting` bring models in and out. `common` has the shared options, `failures` says how a command fails.
+`pruning` has inspect, plan, mask, shrink and prune, with what the last two share in `planning`; `recovering` recover;
+`training` train and evaluate; `measuring` bench and demo; `sweeping` sweep and reproduce; `drawing` table, figure and
+report; `importing` and `exporting` bring models in and out. `common` has the shared options, `failures` says how a
+command fails.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ import typer
 
 from .. import __version__, adapters, criteria, tasks
 from ..methods import named
-from . import drawing, exporting, failures, importing, measuring, pruning, sweeping, training
+from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
 from .common import Json, app, show, table
 
-__all__ = ["app", "drawing", "exporting", "importing", "main", "measuring", "pruning", "sweeping", "training"]
+__all__ = [
+    "app",
+    "drawing",
+    "exporting",
+    "importing",
+    "main",
+    "measuring",
+    "pruning",
+    "recovering",
+    "sweeping",
+    "training",
+]
 
 HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other command after these
-    *("demo", "list", "inspect", "prune", "plan", "mask", "shrink", "evaluate", "train", "import", "export"),
+    *("demo", "list", "inspect", "prune", "recover", "plan", "mask", "shrink", "evaluate", "train", "import", "export"),
     *("bench", "sweep", "table", "figure", "report", "reproduce"),
 )
 

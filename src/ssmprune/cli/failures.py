@@ -26,7 +26,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     to the end of the line that failed.
     """
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    arguments = with_minutes([argument for argument in arguments if argument != "--debug"])
     try:
         code = command_of(app).main(arguments, prog_name="ssmprune", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
@@ -39,6 +39,20 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     if code == INTERRUPTED:
         Console(stderr=True).print("Interrupted. Every file that was written is whole.")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def with_minutes(arguments: Sequence[str]) -> list[str]:
+    """Give `--recover` its usual five minutes where no number follows: typer knows no options that may lack a value.
+
+    >>> with_minutes(["prune", "--recover", "--json"]), with_minutes(["prune", "--recover", "2"])
+    (['prune', '--recover', '5', '--json'], ['prune', '--recover', '2'])
+    """
+    given: list[str] = []
+    for argument, following in pairwise([*arguments, "--"]):
+        given.append(argument)
+        if argument == "--recover" and not following.removeprefix("-").replace(".", "", 1).isdecimal():
+            given.append("5")
+    return given
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:

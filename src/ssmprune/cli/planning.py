@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -40,6 +41,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
+    from ..training.recovery import Recovered
 
 Share = Annotated[float | None, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
 MaxEnergy = Annotated[
@@ -59,11 +61,28 @@ MethodName = Annotated[
 ]
 
 
+class Learning(str, Enum):
+    """What learns in a recovery."""
+
+    all = "all"
+    states = "states"
+
+
+Recover = Annotated[
+    float | None,
+    typer.Option(
+        "--recover", metavar="[MINUTES]", help="Let it learn the whole model's answers, for 5 minutes or so many."
+    ),
+]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Prune in so many cuts, with a recovery after each.")]
+What = Annotated[Learning, typer.Option("--what", help="What learns in recovery: all, or the states alone.")]
+
+
 class Decision(NamedTuple):
-    """A plan, the model it is for, and what to print."""
+    """A plan, the work on the model it is for, and what to print."""
 
     plan: Plan
-    model: Classifier
+    work: Pruning[Classifier]
     certificates: dict[str, Certificate]
     out: Path
     as_json: bool
@@ -126,16 +145,35 @@ def decide(
     target = goal(value)
     plan = work.plan(target(work) if callable(target) else target)
     certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
-    return Decision(plan, model, certificates, out, as_json)
+    return Decision(plan, work, certificates, out, as_json)
 
 
-def takes_options_of(options: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command be called with the options of another function, without writing them down again."""
-    return functools.partial(functools.update_wrapper, wrapped=options, assigned=("__annotations__",), updated=())
+def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
+    """Name the options of recovery that `prune` takes besides those of `decide`."""
 
 
-def show_plan(plan: Plan, out: Path, as_json: bool, certificates: dict[str, Certificate] | None = None) -> None:
-    """Print what stays of each layer and, with certificates, how far its output may move."""
+def takes_options_of(*functions: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command be called with the options of other functions, without writing them down again."""
+    signatures = [inspect.signature(function, eval_str=True) for function in functions]
+    every = [parameter for signature in signatures for parameter in signature.parameters.values()]
+
+    def widen(command: Callable[..., None]) -> Callable[..., None]:
+        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in every]
+        command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return command
+
+    return widen
+
+
+def show_plan(
+    plan: Plan,
+    out: Path,
+    as_json: bool,
+    certificates: dict[str, Certificate] | None = None,
+    recovered: Recovered[Any] | None = None,
+) -> None:
+    """Print what stays of each layer and, with certificates, how far its output may move; and how recovery went."""
     rows = plan.rows()
     facts: dict[str, Any] = {
         "method": plan.method,
@@ -145,11 +183,14 @@ def show_plan(plan: Plan, out: Path, as_json: bool, certificates: dict[str, Cert
         "out": str(out),
     }
     readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    tables = [table(f"{plan.title} -> {out}", readable)]
+    tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
     if certificates:
         facts["certificates"] = {layer: asdict(certificate) for layer, certificate in certificates.items()}
         tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in certificates.items()]))
         tables[-1].caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
+    if recovered:
+        facts["recovery"] = recovered.facts()
+        tables.append(str(recovered))
     show(facts, as_json, Group(*tables))
 
 

@@ -10,11 +10,13 @@ import numpy as np
 from .. import apply
 from ..allocation import energy_normalised
 from ..arrays import Real
+from ..errors import InputError
 from ..models import cards, load, save
 from ..plan import Plan, make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table
-from .planning import decide, show_plan, takes_options_of
+from .planning import Learning, decide, recovering, show_plan, takes_options_of
+from .recovering import recover_decision
 
 
 @app.command()
@@ -69,15 +71,26 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
 
 
 @app.command()
-@takes_options_of(decide)
-def prune(**options: Any) -> None:
-    """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go."""
+@takes_options_of(decide, recovering)
+def prune(recover: float | None, rounds: int, what: Learning, **options: Any) -> None:
+    """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go.
+
+    With --recover the model then learns the whole model's answers on the --calibrate inputs, which lets still more go.
+    The same command goes on after an interruption.
+    """
+    if recover is not None and options["calibrate"] is None:
+        raise InputError("--recover learns from the inputs of --calibrate; give that, too.")
     decision = decide(**options)
-    small = apply.shrink(decision.model, decision.plan)
-    small.history += (f"pruned by {decision.plan.title}",)
+    plan, outcome, small = decision.plan, None, None
+    if recover is None:
+        small = decision.work.shrink(plan)
+    else:
+        plan, outcome = recover_decision(decision, options, recover, rounds, what)
+        small = outcome.model
+    small.history = (*decision.work.model.history, f"pruned by {plan.title}", *([str(outcome)] if outcome else []))
     save(small, decision.out)
     cards.pass_on(options["checkpoint"], decision.out)
-    show_plan(decision.plan, decision.out, decision.as_json, decision.certificates)
+    show_plan(plan, decision.out, decision.as_json, decision.certificates, outcome)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:

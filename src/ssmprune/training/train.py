@@ -101,7 +101,7 @@ def train(
             "start": fingerprint(start) if start else None,
             "model": model.config.to_dict(),
         }
-        with collect_stop_requests(group) as requests:
+        with collect_stop_requests(group.size == 1) as requests:
             return _Training(model, recipe, splits, run, group, pruning, identity).run_until(requests)
 
 
@@ -130,13 +130,14 @@ def resize(model: Classifier, saved: State) -> Classifier:
 
 
 @contextmanager
-def collect_stop_requests(group: distributed.Group) -> Iterator[list[int]]:
+def collect_stop_requests(wanted: bool) -> Iterator[list[int]]:
     """Yield a list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two.
 
-    Several processes are stopped by torchrun, all at once; each on its own would leave the others waiting.
+    Not wanted of several processes: they are stopped by torchrun, all at once; each on its own would leave the others
+    waiting.
     """
     requests: list[int] = []
-    if group.size > 1 or current_thread() is not main_thread():  # only the main thread may set handlers
+    if not wanted or current_thread() is not main_thread():  # only the main thread may set handlers
         yield requests
         return
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,87 @@
+"""The command that lets a pruned model learn the whole model's answers, and what `prune --recover` shares with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from ..files import check_writable
+from ..models import cards, load, save
+from ..plan import Plan
+from .common import Checkpoint, Data, Json, Out, Threads, app, prepare, show
+from .failures import INTERRUPTED
+from .planning import Decision, Learning, What, calibration_inputs
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+    from ..training.recovery import Recovered
+
+SEQUENCES = 8000
+MINUTES = 5.0
+
+
+@app.command()
+def recover(
+    checkpoint: Checkpoint,
+    whole: Annotated[Path, typer.Argument(help="The model that it was made of, which teaches it.")],
+    out: Out,
+    calibrate: Annotated[str, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")],
+    minutes: Annotated[float, typer.Option("--minutes", help="The longest it may take.")] = MINUTES,
+    what: What = Learning.all,
+    sequences: Annotated[int, typer.Option("--sequences", min=4, help="How many inputs to learn from.")] = SEQUENCES,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of the inputs.")] = 0,
+    data: Data = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Let a pruned model learn the whole model's answers on inputs without labels; never worse on held-out ones.
+
+    The same command goes on after an interruption.
+    """
+    prepare(threads)
+    check_writable(out)
+    from ..training.recovery import Recovery
+
+    small, model = load(checkpoint), load(whole)
+    state = state_of(out)
+    recovery = Recovery(small, model, calibration_inputs(whole, calibrate, sequences, data), what=what.value, seed=seed)
+    outcome = recovery.run(minutes, state=state)
+    stop_if_asked(outcome)
+    save(outcome.model, out)
+    cards.pass_on(checkpoint, out)
+    state.unlink(missing_ok=True)
+    show(outcome.facts() | {"out": str(out)}, as_json, f"{outcome} -> {out}")
+
+
+def recover_decision(
+    decision: Decision, options: dict[str, Any], minutes: float, rounds: int, what: Learning
+) -> tuple[Plan, Recovered[Classifier]]:
+    """Prune as was decided, in rounds with recoveries; return which states stay, and how the last recovery went."""
+    from ..training.recovery import Recovery
+    from ..training.rounds import prune_in_rounds
+
+    if minutes <= 0:
+        raise InputError(f"--recover takes the minutes that it may last, above 0; got {minutes:g}.")
+    model, state = decision.work.model, state_of(decision.out)
+    unlabelled = calibration_inputs(options["checkpoint"], options["calibrate"], SEQUENCES, options["data"])
+    recovery = Recovery(model, model, unlabelled, what=what.value, seed=options["seed"])
+    ratio = decision.plan.ratio
+    plan, outcome = prune_in_rounds(decision.work, ratio, recovery, rounds=rounds, minutes=minutes, state=state)
+    stop_if_asked(outcome)
+    for number in range(1, rounds + 1):
+        state.with_name(f"{state.name}.{number}").unlink(missing_ok=True)
+    return plan, outcome
+
+
+def state_of(out: Path) -> Path:
+    """Return where a recovery keeps what it needs to go on."""
+    return out.with_name(f"{out.name}.recovery")
+
+
+def stop_if_asked(outcome: Recovered[Any]) -> None:
+    """Leave where a recovery was interrupted: the same command goes on."""
+    if not outcome.finished:
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,334 @@
+"""Recovery: a pruned model learns the whole model's answers again, on inputs without labels.
+
+A few minutes of gradient steps mend what no closed form can, since poles move. The whole model teaches, by its logits
+or, where outputs are no logits, by its outputs. Some inputs are held out: the weights that did best on them win, and
+those that the model came with take part, so it never gets worse there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..adapters import Adapter, layers_of
+from ..calibration.recording import Sequences, refuse_what_cannot_run
+from ..errors import InputError, one_of
+from ..files import load_tensors, save_tensors
+from ..models.classifier import Classifier
+from ..progress import Bar
+from ._lessons import SEQUENCES, agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
+from .state import fingerprint
+from .train import collect_stop_requests
+
+Model = TypeVar("Model", bound=nn.Module)
+What = Literal["all", "states"]
+WHAT = {"all": "every parameter", "states": "the parameters of the SSM layers"}
+PACE = 150  # steps in a minute, of 32 sequences of 1,024 steps: what two cores do easily
+FEWEST_STEPS = 32
+LARGEST_RATE = 2e-3  # of poles, steps, B and C; all else learns at half of it
+HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
+VALIDATIONS = 16  # in the time that was planned
+PATIENCE = 10  # validations without a new best, after which it stops
+CLIP = 1.0  # largest norm of a gradient
+HELD_OUT = 0.1  # of the sequences, but at most
+MOST_HELD_OUT = 384
+NEGLIGIBLE = 1e-7  # damage that rounding alone can do
+
+
+class Standing(NamedTuple):
+    """How a pruned model does on the held-out inputs: its damage, and for classifiers how often it agrees."""
+
+    damage: float  # mean divergence of logits, or the error's share of the outputs' energy
+    agreement: float | None
+
+    def __str__(self) -> str:
+        """Show what a person can judge."""
+        return f"error {self.damage:.2%}" if self.agreement is None else f"agreement {self.agreement:.1%}"
+
+
+@dataclass(frozen=True)
+class Recovered(Generic[Model]):
+    """The model that did best on the held-out inputs, and how it got there."""
+
+    model: Model
+    before: Standing
+    after: Standing
+    steps: int
+    seconds: float
+    finished: bool = True  # False when it was asked to stop; the same call goes on
+
+    def facts(self) -> dict[str, Any]:
+        """Return all but the model, for JSON."""
+        standing = {"before": self.before._asdict(), "after": self.after._asdict()}
+        return standing | {"steps": self.steps, "seconds": round(self.seconds, 1)}
+
+    def __str__(self) -> str:
+        """Say what recovery did."""
+        if self.before.damage <= NEGLIGIBLE:
+            return "Recovery: the model answers as the whole one does; it needs none and is as it was"
+        if self.after.damage >= self.before.damage:
+            return f"Recovery: nothing gained in {self.steps} steps; the model is as it was"
+        mended = 1 - self.after.damage / self.before.damage
+        return (
+            f"Recovery: {mended:.0%} of the damage mended in {self.steps} steps ({self.seconds:.0f} s); held-out "
+            f"{self.before} -> {self.after}"
+        )
+
+
+@dataclass
+class _Position:
+    """Where a recovery stands."""
+
+    step: int = 0
+    seconds: float = 0.0
+    before: tuple[float, float | None] = (0.0, None)
+    best: tuple[float, float | None] = (0.0, None)
+    waiting: int = 0  # validations since the best
+    ended: bool = False
+
+
+class Recovery(Generic[Model]):
+    """A pruned model, the whole model that teaches it, and unlabelled inputs for both.
+
+    what: "all" lets everything learn, "states" the SSM layers alone.
+    data: batches as for `collect`, but many: the first 8,000 sequences are used.
+    """
+
+    def __init__(
+        self,
+        small: Model,
+        model: nn.Module,
+        data: Iterable[Any],
+        *,
+        what: What = "all",
+        seed: int = 0,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """Hold out a part of the data, and see how the pruned model does on it."""
+        one_of("part of a model to recover", what, WHAT)
+        refuse_what_cannot_run(small)
+        refuse_what_cannot_run(model)
+        self.small, self.what, self.seed, self.adapter = small, what, seed, adapter
+        self.student, self.teacher = copy.deepcopy(small).eval(), copy.deepcopy(model).eval().requires_grad_(False)
+        every = lessons(data, SEQUENCES)
+        self.length = max(lesson.x.shape[1] for lesson in every)
+        size = max(len(lesson.x) for lesson in every)
+        count = max(1, round(min(HELD_OUT * len(every), MOST_HELD_OUT / size)))
+        order = np.random.default_rng(seed).permutation(len(every))
+        self.lessons = [every[k] for k in sorted(order[count:])]
+        with torch.no_grad():
+            parts = [part for k in sorted(order[:count]) for part in in_memory(every[k])]
+            self.held_out = [(part, answer(self.teacher, part)) for part in parts]
+        self.known: dict[int, list[Tensor]] = {}  # what the whole model answered, where that is no long sequence
+        self.classifies = isinstance(small, Classifier)
+        energy = float(np.mean([float(expected.abs().square().mean()) for _, expected in self.held_out]))
+        self.unit = 1.0 if self.classifies else max(energy, 1e-12)
+        self.unstable = self._unstable()
+        self.before = self.standing()
+
+    def of(self, small: Model) -> Recovery[Model]:
+        """Return the recovery of another pruned model by the same teacher on the same data, answers once for both."""
+        other = copy.copy(self)
+        other.small, other.student = small, copy.deepcopy(small).eval()
+        other.unstable, other.before = other._unstable(), other.standing()
+        return other
+
+    def run(
+        self,
+        minutes: float = 5.0,
+        *,
+        steps: int | None = None,
+        state: Path | None = None,
+        progress: bool = True,
+    ) -> Recovered[Model]:
+        """Learn for so many steps, by default as many as these minutes allow two cores, but no longer than they last.
+
+        state: a file from which the same call goes on, to the bit, after a kill.
+        """
+        if not 0 < minutes < math.inf:
+            raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
+        planned = self._planned(minutes) if steps is None else steps
+        optimizer = torch.optim.Adam(self._groups())
+        position, best = _Position(before=self.before, best=self.before), _copied(self.student)
+        identity = self._identity(planned)
+        if state is not None and state.exists():
+            position, best = _load(state, identity, self.student, optimizer)
+        elif self.before.damage <= NEGLIGIBLE:
+            position.ended = True
+        every, clock = math.ceil(planned / VALIDATIONS), time.monotonic() - position.seconds
+        stopping = collect_stop_requests(state is not None)
+        with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
+            while not position.ended and not asked_to_stop:
+                bar.show(position.step, "Recovering", str(Standing(*position.best)))
+                self._learn(optimizer, position.step, planned)
+                position.step += 1
+                position.seconds = time.monotonic() - clock
+                position.ended = position.step >= planned or position.seconds > 60 * minutes
+                if position.step % every == 0 or position.ended:
+                    best = self._judge(position, best)
+                    if state is not None:
+                        _save(state, identity, self.student, optimizer, position, best)
+            if asked_to_stop and state is not None and not position.ended:
+                _save(state, identity, self.student, optimizer, position, best)
+        return self._result(position, best)
+
+    @torch.no_grad()
+    def standing(self) -> Standing:
+        """Compare the answers of both models on the held-out inputs."""
+        damage = same = total = 0.0
+        for part, expected in self.held_out:
+            given = answer(self.student, part)
+            if given.shape != expected.shape:
+                raise InputError(
+                    f"The pruned model answers {tuple(given.shape)}, the whole one {tuple(expected.shape)}; "
+                    "give the model that was pruned, and the one it was made of."
+                )
+            count = len(part.x)
+            damage, total = damage + count * float(self._divergence(given, expected)), total + count
+            same += count * agreement(given, expected) if self.classifies else 0.0
+        return Standing(damage / total, same / total if self.classifies else None)
+
+    def _planned(self, minutes: float) -> int:
+        """Return a number of steps that depends on the data alone, not on how busy the machine is."""
+        size = max(len(lesson.x) for lesson in self.lessons)
+        return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
+
+    def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Validate: return the best weights, and note whether it is time to stop."""
+        now = self.standing()
+        if now.damage < position.best[0] and self._unstable() <= self.unstable:  # also false for NaN
+            position.best, position.waiting = now, 0
+            return _copied(self.student)
+        position.waiting += 1
+        position.ended |= position.waiting >= PATIENCE
+        return best
+
+    def _learn(self, optimizer: torch.optim.Optimizer, step: int, steps: int) -> None:
+        """Take one step: a fresh order of the lessons each time round, one cycle of the rate over all steps."""
+        turn, place = divmod(step, len(self.lessons))
+        index = int(np.random.default_rng([self.seed, turn]).permutation(len(self.lessons))[place])
+        parts = in_memory(self.lessons[index])
+        total = sum(len(part.x) for part in parts)
+        optimizer.zero_grad()
+        for part, expected in zip(parts, self._expected(index, parts), strict=True):
+            loss = self._divergence(answer(self.student, part), expected)
+            torch.autograd.backward(loss * (len(part.x) / total))
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak"] * one_cycle((step + 1) / (steps + 1))
+            nn.utils.clip_grad_norm_(group["params"], CLIP)
+        optimizer.step()
+
+    def _expected(self, index: int, parts: list[Sequences]) -> list[Tensor]:
+        """Return the whole model's answers to a lesson; short ones are kept for the next time round."""
+        if index in self.known:
+            return self.known[index]
+        with torch.no_grad():
+            expected = [answer(self.teacher, part) for part in parts]
+        if sum(map(Tensor.numel, expected)) <= sum(part.x.numel() for part in parts):
+            self.known[index] = expected
+        return expected
+
+    def _divergence(self, given: Tensor, expected: Tensor) -> Tensor:
+        return (divergence_of_logits if self.classifies else squared_error)(given, expected) / self.unit
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """Return what learns, SSM layers and all else, with rates that suit the damage."""
+        peak = LARGEST_RATE * min(1.0, math.sqrt(self.before.damage / HARMED))
+        paths = layers_of(self.student, self.adapter)
+        states = {id(p): p for path in paths for p in self.student.get_submodule(path).parameters()}
+        others = [p for p in self.student.parameters() if id(p) not in states] if self.what == "all" else []
+        chosen = states.keys() | {id(p) for p in others}
+        for parameter in self.student.parameters():
+            parameter.requires_grad_(id(parameter) in chosen)
+        groups = [{"params": list(states.values()), "peak": peak}, {"params": others, "peak": peak / 2}]
+        return [group | {"lr": 0.0} for group in groups if group["params"]]
+
+    def _unstable(self) -> int:
+        """Count the states without a stable pole: learning must not add any."""
+        layers = layers_of(self.student, self.adapter).values()
+        return sum(int(layer.read().unstable_states.sum()) for layer in layers)
+
+    def _identity(self, steps: int) -> dict[str, Any]:
+        examples = {str(k): lesson.x.numpy(force=True) for k, lesson in enumerate(self.lessons[:4])}
+        return {
+            "options": {"what": self.what, "seed": self.seed, "steps": steps},
+            "pruned model": fingerprint(self.small),
+            "whole model": fingerprint(self.teacher),
+            "data": [len(self.lessons), [float(np.abs(x).sum()) for x in examples.values()]],
+        }
+
+    def _result(self, position: _Position, best: dict[str, Tensor]) -> Recovered[Model]:
+        """Put the best weights into a copy of the model as it came, with its modes and flags."""
+        model = copy.deepcopy(self.small)
+        model.load_state_dict(best)
+        before, after = Standing(*position.before), Standing(*position.best)
+        return Recovered(model, before, after, position.step, position.seconds, position.ended)
+
+
+def one_cycle(share: float, rise: float = 0.15) -> float:
+    """Return the rate at a share of the time: up in a line, down as a cosine.
+
+    >>> [round(one_cycle(share), 3) for share in (0, 0.15, 0.575, 1)]
+    [0.0, 1.0, 0.5, 0.0]
+    """
+    return share / rise if share < rise else (1 + math.cos(math.pi * (share - rise) / (1 - rise))) / 2
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def _save(
+    path: Path,
+    identity: dict[str, Any],
+    student: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: _Position,
+    best: dict[str, Tensor],
+) -> None:
+    """Write all that `_load` brings back."""
+    tensors = {f"best/{name}": tensor for name, tensor in best.items()}
+    tensors |= {f"student/{name}": tensor for name, tensor in student.state_dict().items()}
+    for name, parameter in student.named_parameters():
+        tensors |= {f"adam/{moment}/{name}": value for moment, value in optimizer.state.get(parameter, {}).items()}
+    about = {"identity": json.dumps(identity), "position": json.dumps(asdict(position))}
+    save_tensors(path, {name: tensor.numpy(force=True) for name, tensor in tensors.items()}, about)
+
+
+def _load(
+    path: Path, identity: dict[str, Any], student: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[_Position, dict[str, Tensor]]:
+    """Put the student and its optimiser where they were; return the position and the best weights."""
+    try:
+        arrays, about = load_tensors(path)
+        saved, position = dict(json.loads(about["identity"])), _Position(**json.loads(about["position"]))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"Cannot read the saved recovery {path}: {error} Remove it to start afresh.") from error
+    changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
+    if changed:
+        raise InputError(
+            f"{path} is the state of another recovery (its {', '.join(changed)} differ). Ask for the same to go on "
+            "with it, or remove it to start afresh."
+        )
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+    student.load_state_dict(part("student/"))
+    for name, parameter in student.named_parameters():
+        if f"adam/step/{name}" in tensors:
+            optimizer.state[parameter] = {
+                moment: tensors[f"adam/{moment}/{name}"] for moment in ("step", "exp_avg", "exp_avg_sq")
+            }
+    return position, part("best/")

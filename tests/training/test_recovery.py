@@ -1,0 +1,205 @@
+"""Recovery: what it mends, that it never harms, that it goes on after a kill to the bit."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import ssmprune as sp
+from families import s5_package
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.training import recovery as module
+from ssmprune.training.recovery import Recovery
+from ssmprune.training.rounds import prune_in_rounds
+
+
+def classifier(family="s5", pooling="none"):
+    """A model that is sure of what it says, so that there is something to lose."""
+    torch.manual_seed(0)
+    states = (12, 12) if family == "s5" else (36, 36)
+    model = Classifier(Config(family, 2, 3, width=6, states=states, pooling=pooling)).eval()
+    with torch.no_grad():
+        model.decoder.weight *= 10
+        model.decoder.bias.zero_()
+        for block in model.layers:
+            block.ssm.C *= 3
+    return model
+
+
+def inputs(count=4, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(16, 40, 2, generator=generator) for _ in range(count)]
+
+
+def weights(model):
+    return dict(model.state_dict())
+
+
+def same(one, other):
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def divergence(small, model, x):
+    with torch.no_grad():
+        ours, theirs = small(x).log_softmax(-1), model(x).log_softmax(-1)
+    return float((theirs.exp() * (theirs - ours)).sum(-1).mean())
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_a_pruned_classifier_gets_nearer_to_the_whole_one_on_inputs_it_has_not_seen(family):
+    model = classifier(family)
+    small = sp.prune(model, 0.8, sp.RANDOM)
+    outcome = Recovery(small, model, inputs(12)).run(steps=60)
+    (unseen,) = inputs(1, seed=2)
+    assert divergence(outcome.model, model, unseen) < 0.95 * divergence(small, model, unseen)
+    assert outcome.after.damage < 0.95 * outcome.before.damage
+    assert 0 < outcome.after.agreement <= 1
+    assert outcome.model.config == small.config
+    assert not same(outcome.model, small)
+
+
+def test_a_model_of_another_code_learns_its_outputs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 6), s5_package().S5(6, 16), nn.Tanh(), nn.Linear(6, 2))
+    small = sp.prune(model, 0.75)
+    outcome = Recovery(small, model, inputs(12), what="states").run(steps=60)
+    (unseen,) = inputs(1, seed=2)
+    with torch.no_grad():
+        before, after = ((net(unseen) - model(unseen)).square().mean() for net in (small, outcome.model))
+    assert after < 0.7 * before
+    assert outcome.after.agreement is None
+    assert "held-out error" in str(outcome)
+    assert torch.equal(outcome.model[0].weight, small[0].weight)
+    assert len(outcome.model[1].seq.Lambda) == 4
+    assert not any(system.unstable_states.any() for system in sp.read(outcome.model).values())
+
+
+def test_states_alone_learn_when_asked_to():
+    model = classifier()
+    small = sp.prune(model, 0.7)
+    after = weights(Recovery(small, model, inputs(), what="states").run(steps=20).model)
+    changed = {name for name, tensor in weights(small).items() if not torch.equal(tensor, after[name])}
+    assert changed
+    assert all(".ssm." in name for name in changed)
+
+
+def test_a_model_that_needs_none_comes_back_as_it_was():
+    model = classifier()
+    outcome = Recovery(copy.deepcopy(model), model, inputs()).run(steps=20)
+    assert (outcome.steps, outcome.finished) == (0, True)
+    assert same(outcome.model, model)
+    assert "needs none" in str(outcome)
+
+
+def test_steps_that_harm_are_undone(monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_RATE", 30.0)
+    model = classifier()
+    small = sp.prune(model, 0.5)
+    outcome = Recovery(small, model, inputs()).run(steps=40)
+    assert same(outcome.model, small)
+    assert outcome.after == outcome.before
+    assert "nothing gained" in str(outcome)
+    assert outcome.steps < 40  # it lost patience
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("killed_at", [3, 11, 25])
+def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path, monkeypatch, killed_at):
+    model = classifier()
+    small, state = sp.prune(model, 0.8, sp.RANDOM), tmp_path / "state"
+    expected = Recovery(small, model, inputs()).run(steps=30)
+    assert expected.steps == 30
+
+    def killing(self, optimizer, step, steps):
+        if step == killed_at:
+            raise Killed
+        learn(self, optimizer, step, steps)
+
+    learn = Recovery._learn
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "_learn", killing)
+        with pytest.raises(Killed):
+            Recovery(small, model, inputs()).run(steps=30, state=state)
+    outcome = Recovery(small, model, inputs()).run(steps=30, state=state)
+    assert same(outcome.model, expected.model)
+    assert (outcome.before, outcome.after, outcome.steps) == (expected.before, expected.after, expected.steps)
+    again = Recovery(small, model, inputs()).run(steps=30, state=state)  # a finished one has nothing left to do
+    assert same(again.model, expected.model)
+    with pytest.raises(sp.InputError, match="another recovery"):
+        Recovery(small, model, inputs(), seed=1).run(steps=30, state=state)
+
+
+def test_a_complex_parameter_survives_a_kill(tmp_path):
+    torch.manual_seed(0)
+    model = s5_package().S5(2, 16)
+    small, state = sp.prune(model, 0.5), tmp_path / "state"
+    expected = Recovery(small, model, inputs()).run(steps=8, state=state)
+    assert same(Recovery(small, model, inputs()).run(steps=8, state=state).model, expected.model)
+
+
+def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are():
+    model = classifier()
+    small = sp.prune(model, 0.8, sp.RANDOM)
+    before, whole = copy.deepcopy(small), copy.deepcopy(model)
+    small.train()
+    first, second = (sp.recover(small, model, inputs(), minutes=0.2, seed=3) for _ in range(2))
+    assert same(first, second)
+    assert not same(first, Recovery(small, model, inputs(), seed=4).run(0.2).model)
+    assert same(small, before)
+    assert same(model, whole)
+    assert small.training
+    assert first.training
+
+
+def test_time_is_a_cap():
+    model = classifier()
+    outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1e-9, steps=50)
+    assert outcome.steps == 1
+
+
+def test_padding_teaches_nothing():
+    model = classifier()
+    small = sp.prune(model, 0.8)
+    lengths = torch.arange(16) + 20
+
+    def padded(value):
+        batches = inputs()
+        for x in batches:
+            x[torch.arange(40) >= lengths[:, None]] = value
+        return [sp.Padded(x, lengths) for x in batches]
+
+    zeros, tens = (Recovery(small, model, padded(value)).run(steps=10) for value in (0.0, 10.0))
+    assert zeros.before == tens.before
+    assert same(zeros.model, tens.model)
+
+
+def test_what_cannot_be_recovered_is_refused():
+    model = classifier()
+    other = Classifier(Config("s5", 2, 4, width=6, states=(12, 12)))
+    with pytest.raises(sp.InputError, match="answers"):
+        Recovery(other, model, inputs())
+    with pytest.raises(sp.InputError, match="four sequences"):
+        Recovery(sp.prune(model, 0.5), model, [torch.zeros(2, 5, 2)])
+    with pytest.raises(sp.InputError, match="all, states"):
+        Recovery(sp.prune(model, 0.5), model, inputs(), what="some")
+    with pytest.raises(sp.InputError, match="minutes"):
+        sp.recover(sp.prune(model, 0.5), model, inputs(), minutes=0)
+
+
+def test_rounds_end_at_the_ratio_and_within_the_limits(tmp_path):
+    model = classifier()
+    work = sp.Pruning(model, data=inputs(), limits=sp.Limits(caps={"layers.0.ssm": 0.5}))
+    plan, outcome = prune_in_rounds(
+        work, 0.7, Recovery(model, model, inputs()), rounds=2, minutes=0.3, state=tmp_path / "state"
+    )
+    assert sum(outcome.model.config.states) == 7
+    assert outcome.model.config.states[0] == 6
+    assert [int(keep.sum()) for keep in plan.keep.values()] == list(outcome.model.config.states)
+    assert "in 2 rounds" in plan.title
+    assert {path.name for path in tmp_path.iterdir()} == {"state.1", "state.2"}
