@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -61,7 +61,7 @@ MethodName = Annotated[
 ]
 
 
-class Learning(str, Enum):
+class Learning(StrEnum):
     """What learns in a recovery."""
 
     all = "all"
