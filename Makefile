@@ -51,7 +51,8 @@ test: check
 
 # In an environment of its own: the site's packages are no part of ours.
 docs: $(DOCS)/.ready
-	$(DOCS)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@! grep -rnoE '<(script|link|img)[^>]*(src|href)="https?://[^"]*' site --include='*.html' | grep -v report.html
 
 $(DOCS)/.ready: pyproject.toml constraints.txt
 	test -x $(DOCS)/bin/python || python3 -m venv $(DOCS)

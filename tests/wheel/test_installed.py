@@ -37,7 +37,7 @@ def test_types_and_demo_ship_along():
 
 
 def test_all_brings_no_tools_of_developers():
-    everything = [line for line in metadata("ssmprune").get_all("Requires-Dist") if 'extra == "all"' in line]
+    everything = [line for line in metadata("ssmprune").get_all("Requires-Dist") if "extra == 'all'" in line]
     assert everything
     assert not [line for line in everything if any(tool in line for tool in ("pytest", "ruff", "mypy", "mkdocs"))]
 

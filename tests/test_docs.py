@@ -1,0 +1,72 @@
+"""The pages: the tutorial runs, figures are those of the results, the reference is complete, links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+import ssmprune as sp
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "results").glob("*.md")])
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for language, block in re.findall(r"```(python|sh)\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL):
+        if language == "python":
+            exec(block, names)
+            continue
+        for line in block.splitlines():
+            result = ssmprune(*shlex.split(line)[1:])
+            assert result.returncode == 0, result.stderr
+    whole, small = Path("model.safetensors").stat().st_size, Path("small.safetensors").stat().st_size
+    assert small < whole / 2
+    assert names["before"] > 0.98
+    assert names["after"] > 0.97
+    states = {name: [len(system.log_poles) for system in sp.read(names[name]).values()] for name in ("halved", "fifth")}
+    assert sum(states["halved"]) == 32
+    assert all(count % 4 == 0 for count in states["halved"])
+    assert sum(states["fifth"]) == 12  # floor of a fifth of 64
+    assert names["error"] < 0.1
+    assert names["logits"].argmax() == names["images"].labels[0]
+    assert int(names["state"]["steps"]) == 784
+    image = torch.from_numpy(names["images"].batch([0]).x)
+    with torch.no_grad():
+        assert torch.allclose(torch.from_numpy(names["logits"]), names["small"](image), atol=1e-3)
+    assert sum(len(system.log_poles) for system in sp.read(names["patient"]).values()) == 32
+
+
+def rows(path):
+    """The rows of the tables on a page, as lists of cells."""
+    lines = (line.strip().strip("|") for line in path.read_text().splitlines() if line.startswith("|"))
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def test_the_figures_of_the_methods_are_those_of_the_results():
+    surgeon, curves = (rows(DOCS / "results" / "tables" / f"{kind}.md") for kind in ("surgeon", "curves"))
+    page = rows(DOCS / "methods.md")
+    assert all(row in page for row in surgeon)
+    shown = [row for row in page if len(row) == 8 and row[0].partition("-")[2] in ("s5", "s4d")]
+    assert len(shown) == 20
+    assert all(row in [[*row[:3], *(row[2 + tenths] for tenths in (3, 5, 7, 8, 9))] for row in curves] for row in shown)
+
+
+def test_every_public_name_is_in_the_reference():
+    assert set(sp.__all__) <= set(re.findall(r"^::: ssmprune\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_that_are_there(page):
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [link for link in links if not link.startswith(("http:", "https:"))]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+    raw = "https://raw.githubusercontent.com/ssmprune/ssmprune/main/"
+    ours = [link.removeprefix(raw) for link in links if link.startswith(raw)]
+    ours += [re.sub(r".*?/(?:blob|tree)/main/", "", link) for link in links if "/ssmprune/blob/main/" in link]
+    assert [link for link in ours if not (ROOT / link).exists()] == []
