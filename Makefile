@@ -49,9 +49,9 @@ quick: check
 test: check
 	$(PYTEST)
 
-# In an environment of its own: the site's packages are no part of ours.
+# In an environment of its own: the site's packages are no part of ours.  Not --quiet: it hides warnings from --strict.
 docs: $(DOCS)/.ready
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@! grep -rnoE '<(script|link|img)[^>]*(src|href)="https?://[^"]*' site --include='*.html' | grep -v report.html
 
 $(DOCS)/.ready: pyproject.toml constraints.txt
