@@ -49,7 +49,7 @@ quick: check
 test: check
 	$(PYTEST)
 
-# In an environment of its own: the site's packages are no part of ours.  Not --quiet: it hides warnings from --strict.
+# In an environment of its own: the site's packages are no part of ours. Not --quiet: it hides warnings from --strict.
 docs: $(DOCS)/.ready
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 	@! grep -rnoE '<(script|link|img)[^>]*(src|href)="https?://[^"]*' site --include='*.html' | grep -v report.html
