@@ -16,7 +16,7 @@ import pytest
 
 from conftest import is_local
 from ssmprune.errors import InputError
-from ssmprune.files import ABANDONED, digest, existing, read_whole, write_atomically
+from ssmprune.files import ABANDONED, check_new_folder, digest, existing, new_folder, read_whole, write_atomically
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("scripts/*.py"), *ROOT.glob("examples/*.py")])
@@ -93,6 +93,51 @@ def test_parts_of_killed_writers_go_with_the_next_write(tmp_path):
         os.utime(part, (0, time.time() - ABANDONED - 1))
     write_atomically(tmp_path / "a[1]", b"y")
     assert names_in(tmp_path) == [".a[1].new.part", ".b.old.part", "a[1]"]
+
+
+def test_a_folder_is_complete_or_absent(tmp_path):
+    with new_folder(tmp_path / "a" / "b") as place:
+        write_atomically(place / "file", b"x")
+        assert not (tmp_path / "a" / "b").exists()
+    assert names_in(tmp_path / "a" / "b") == ["file"]
+    (tmp_path / "empty").mkdir()
+    with new_folder(tmp_path / "empty") as place:
+        write_atomically(place / "file", b"y")
+    assert names_in(tmp_path / "empty") == ["file"]
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / "c") as place:
+        write_atomically(place / "file", bytes(1 // 0))
+    assert names_in(tmp_path) == ["a", "empty"]
+    assert names_in(tmp_path / "a") == ["b"]
+
+
+def test_a_folder_that_cannot_be_new_is_refused_at_once(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for path, reason in (
+        (tmp_path, "not empty"),
+        (tmp_path / "file", "no folder"),
+        (tmp_path / "file" / "x", "no fold"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            check_new_folder(path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="write-protected"):
+        check_new_folder(tmp_path / "new")
+
+
+def test_a_folder_that_another_has_filled_meanwhile_stays(tmp_path):
+    with pytest.raises(InputError, match="Cannot write"), new_folder(tmp_path / "out"):
+        write_atomically(tmp_path / "out" / "theirs", b"z")
+    assert names_in(tmp_path) == ["out"]
+    assert names_in(tmp_path / "out") == ["theirs"]
+
+
+def test_folders_of_killed_writers_go_with_the_next(tmp_path):
+    (stale := tmp_path / ".out.old.part").mkdir()
+    (stale / "file").touch()
+    os.utime(stale, (0, time.time() - ABANDONED - 1))
+    with new_folder(tmp_path / "out"):
+        pass
+    assert names_in(tmp_path) == ["out"]
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
@@ -49,6 +50,31 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Lend a folder to fill, which becomes `path` when that has succeeded: a crash leaves all of it or nothing."""
+    check_new_folder(path)
+    path = path.absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        _flush_folder(temporary)
+        if path.is_dir():
+            path.rmdir()  # it is empty, and not every system renames over it
+        os.replace(temporary, path)
+        _flush_folder(path.parent)
+        _remove_abandoned(path)
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
@@ -164,6 +190,15 @@ def check_writable(path: Path) -> None:
         raise InputError(f"Cannot write {path}: {folder} is {'write-protected' if folder.is_dir() else 'no folder'}.")
 
 
+def check_new_folder(path: Path) -> None:
+    """Refuse now a folder that `new_folder` could not make: one with something in it, or in a protected place."""
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"The folder {path} is not empty; give a new one, or remove it first.")
+    check_writable(path / "file")
+    if path.is_dir():
+        check_writable(path.absolute().parent / "file")
+
+
 def _refuse_other_than_file(path: Path) -> None:
     """Refuse to rename over a folder or, for example, /dev/null."""
     if path.exists() and not path.is_file():
@@ -186,4 +221,4 @@ def _remove_abandoned(path: Path) -> None:
     for part in path.parent.glob(f".{escape(path.name)}.*.part"):
         with suppress(OSError):  # its owner, or another writer, was quicker
             if time.time() - part.stat().st_mtime > ABANDONED:
-                part.unlink()
+                shutil.rmtree(part) if part.is_dir() else part.unlink()

@@ -14,7 +14,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import _data, get
-from ssmprune.tasks._data import Source, data_folder, load_or_make, unpack
+from ssmprune.tasks._data import Source, as_found, data_folder, load_or_make, unpack
 from tiny_data import write_cifar, write_imdb, write_mnist
 
 
@@ -189,3 +189,15 @@ def test_arrays_are_kept(tmp_path):
         assert arrays["a"].tolist() == [0, 1, 2, 3, 4]
         assert arrays["b"].shape == (2, 3)
     assert len(made) == 1
+
+
+def test_as_found_neither_fetches_nor_makes(tmp_path, monkeypatch):
+    monkeypatch.setattr(pooch, "retrieve", lambda *_arguments, **_options: pytest.fail("it was fetched"))
+    with as_found():
+        for name in ("smnist", "image", "text", "speech", "listops", "pathfinder"):
+            with pytest.raises(InputError, match=rf"'{name}', split 'test': .* is not there\.$"):
+                get(name).load("test", tmp_path)
+        assert not any(tmp_path.iterdir())
+        write_mnist(tmp_path)
+        assert len(get("smnist").load("test", tmp_path)) == 40
+    assert load_or_make(tmp_path / "x.safetensors", lambda: {"a": np.arange(5)})["a"][4] == 4

@@ -32,8 +32,8 @@ __all__ = [
 ]
 
 HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other command after these
-    *("demo", "list", "inspect", "prune", "recover", "plan", "mask", "shrink", "evaluate", "train", "import", "export"),
-    *("bench", "sweep", "table", "figure", "report", "reproduce"),
+    *("demo", "list", "inspect", "prune", "recover", "plan", "mask", "shrink", "evaluate", "train", "import"),
+    *("quantize", "export", "deploy", "bench", "sweep", "table", "figure", "report", "reproduce"),
 )
 
 

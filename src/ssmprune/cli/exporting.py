@@ -1,24 +1,40 @@
-"""Commands that make models ready for where they run: `quantize` and `export`."""
+"""Commands that make models ready for where they run: `quantize`, `export`, and `deploy`, which does it all."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console, Group
 
-from ..errors import need_torch
-from ..files import check_writable
+from ..errors import InputError, need_torch
+from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
 from .common import Checkpoint, Data, Json, Out, app, prepare, show, table
-from .planning import Calibrate, calibration_inputs
+from .planning import Calibrate, calibration_inputs, decide, takes_options_of, task_name
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+    from ..tasks._task import Split
+
+Bits = Annotated[int, typer.Option("--bits", help="8 or 4 bits a weight.")]
+ROWS = {  # of the table that `deploy` prints, with the names of the card
+    "states": ("states", "{:,}"),
+    "parameters": ("parameters", "{:,}"),
+    "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
+    "constants in C, bytes": ("constant_bytes", "{:,}"),
+    "state of a stream in C, bytes": ("state_bytes", "{:,}"),
+    "steps a second in C": ("steps_per_second", "{:,.0f}"),
+    "accuracy": ("accuracy", "{:.2%}"),
+}
 
 
 @app.command()
 def quantize(
     checkpoint: Checkpoint,
     out: Out,
-    bits: Annotated[int, typer.Option("--bits", help="8 or 4 bits a weight.")] = 8,
+    bits: Bits = 8,
     calibrate: Calibrate = None,
     sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
     data: Data = None,
@@ -62,3 +78,86 @@ def export(
         export(load(checkpoint), out, format=format, mode=mode)
     facts = {"format": format, "mode": mode, "bytes": Path(out).stat().st_size, "out": str(out)}
     show(facts, as_json, table(str(checkpoint), [facts]))
+
+
+def rounding(bits: Bits = 8) -> None:
+    """Name the options of quantising that `deploy` takes besides those of `decide`."""
+
+
+@app.command()
+@takes_options_of(decide, rounding)
+def deploy(bits: int, **options: Any) -> None:
+    """Prune, quantise and write a model in every form to a new folder --out, with a card of what that gained and cost.
+
+    The folder gets checkpoint and card, C file and header, and an ONNX graph where onnxscript is installed. --max-loss
+    counts what pruning and quantising cost together. Accuracies are of --examples test examples, where these are there.
+    """
+    need_torch()
+    from ..deploy import bundle
+    from ..deploy.quantize import check_bits, quantize
+
+    checkpoint, folder = options["checkpoint"], options["out"]
+    check_bits(bits)
+    check_new_folder(folder)
+    name = bundle.bundle_name(checkpoint)
+    split = _test_examples(options)
+    decision = decide(
+        **options | {"out": folder / f"{name}.safetensors"},
+        finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None),
+    )
+    model = decision.work.model
+    small = decision.work.shrink(decision.plan)
+    small.history = (*model.history, f"pruned by {decision.plan.title}")
+    small = quantize(small, bits, data=decision.work.batches, sequences=None)
+    before, after = (bundle.measure(seen) | _score(seen, split) for seen in (model, small))
+    before["checkpoint_bytes"] = checkpoint.stat().st_size
+    card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
+    card = bundle.write_bundle(folder, name, small, card)
+    _show_bundle(card, folder, decision.as_json)
+
+
+def _test_examples(options: dict[str, Any]) -> Split | None:
+    """Return test examples of the model's task; None, with a word on stderr, where the data are not there."""
+    from ..tasks._data import as_found, data_folder
+    from ..tasks._task import fewer
+    from ..training.evaluate import check_fits
+
+    checkpoint, root = options["checkpoint"], options["data"]
+    name = task_name(checkpoint, options["validate"], options["calibrate"])
+    if root is not None:
+        data_folder(root)  # one that is named must be there
+    if name is None:
+        return None
+    task = cards.task_of(checkpoint, name)
+    try:
+        with as_found():
+            split = fewer(task.load("test", root), options["examples"])
+    except InputError as error:
+        Console(stderr=True).print(f"Accuracies are left out. {error}")
+        return None
+    check_fits(load(checkpoint), split)
+    return split
+
+
+def _score(model: Classifier, split: Split | None) -> dict[str, Any]:
+    from ..training.evaluate import evaluate
+
+    if split is None:
+        return {}
+    seen = evaluate(model, split, compute="auto")
+    return {"accuracy": seen.accuracy, "examples": seen.examples}
+
+
+def _show_bundle(card: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """Print what a model was and what it became, and the files that were written."""
+    rows = [
+        {"": title, **{when: _text(card[when].get(key), form) for when in ("before", "after")}}
+        for title, (key, form) in ROWS.items()
+    ]
+    files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in card["files"].items()])
+    changes = table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]])
+    show(card | {"out": str(folder)}, as_json, Group(changes, files))
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

@@ -78,6 +78,10 @@ Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Prune in so many c
 What = Annotated[Learning, typer.Option("--what", help="What learns in recovery: all, or the states alone.")]
 
 
+Goals = dict[str, tuple[float | None, Callable[[float], float | Target]]]  # what was given, and what it asks for
+Finish = Callable[[Any, list[Any] | None], Any]  # (pruned model, calibration inputs) -> the model that will be used
+
+
 class Decision(NamedTuple):
     """A plan, the work on the model it is for, and what to print."""
 
@@ -111,8 +115,13 @@ def decide(
     seed: Seed = 0,
     unstable: Unstable = False,
     as_json: Json = False,
+    *,
+    finish: Finish | None = None,
 ) -> Decision:
-    """Make the plan that the options ask for: calibrate, search for the ratio, certify."""
+    """Make the plan that the options ask for: calibrate, search for the ratio, certify.
+
+    finish: what will be done to the pruned model, so that --max-loss counts what that costs as well.
+    """
     prepare(None)
     check_writable(out)
     model = load(checkpoint)
@@ -126,26 +135,34 @@ def decide(
         seed=seed,
         sequences=None,  # `sequences` of them were chosen at random already
     )
-    goals: dict[str, tuple[float | None, Callable[[float], float | Target]]] = {
+
+    def loss_of(points: float) -> Target:
+        accuracy = _accuracy(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
+        used = finish or (lambda small, inputs: small)
+        return targets.max_loss(points, lambda small: accuracy(small if small is model else used(small, batches)))
+
+    goals: Goals = {
         "--ratio": (ratio, float),
         "--max-energy": (max_energy, targets.max_energy),
         "--max-gain": (max_gain, targets.max_gain),
-        "--max-loss": (
-            max_loss,
-            lambda points: targets.max_loss(points, _accuracy(checkpoint, validate, calibrate, examples, data)),
-        ),
+        "--max-loss": (max_loss, loss_of),
         "--max-memory": (max_memory, targets.max_memory),
         "--max-latency": (max_latency, lambda time: targets.max_latency(time, _first_sequence(batches))),
     }
+    plan = work.plan(_ratio(goals, work))
+    certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
+    return Decision(plan, work, certificates, out, as_json)
+
+
+def _ratio(goals: Goals, work: Pruning[Any]) -> float:
+    """Return the ratio that the one option that was given asks for."""
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if len(asked) != 1:
         given = " and ".join(asked) or "none"
         raise InputError(f"Say how far to prune by one of {', '.join(goals)}; got {given}.")
     ((value, goal),) = asked.values()
     target = goal(value)
-    plan = work.plan(target(work) if callable(target) else target)
-    certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
-    return Decision(plan, work, certificates, out, as_json)
+    return target(work) if callable(target) else target
 
 
 def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
@@ -153,9 +170,17 @@ def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learnin
 
 
 def takes_options_of(*functions: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command be called with the options of other functions, without writing them down again."""
+    """Let a command be called with the options of other functions, without writing them down again.
+
+    What a function takes by keyword alone is not for the command line.
+    """
     signatures = [inspect.signature(function, eval_str=True) for function in functions]
-    every = [parameter for signature in signatures for parameter in signature.parameters.values()]
+    every = [
+        parameter
+        for signature in signatures
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
 
     def widen(command: Callable[..., None]) -> Callable[..., None]:
         keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in every]
@@ -223,15 +248,20 @@ def _first_sequence(batches: list[Any] | None) -> Any:
     return first[:2] if len(first) % 2 == 0 else first[:1]
 
 
-def _accuracy(
-    checkpoint: Path, task: str | None, calibrate: str | None, examples: int, root: Path | None
-) -> Callable[[Any], float]:
-    """Return what counts right answers on validation data, of --validate, else the card's or --calibrate's task."""
+def task_name(checkpoint: Path, validate: str | None, calibrate: str | None) -> str | None:
+    """Return the task that --validate names, else the card, else --calibrate; None where none of them does."""
+    from ..models import cards
+
+    named = validate or cards.read_card(checkpoint).get("task")
+    return named or (calibrate if calibrate in tasks.found() else None)
+
+
+def _accuracy(checkpoint: Path, name: str | None, examples: int, root: Path | None) -> Callable[[Any], float]:
+    """Return what counts right answers on the validation data of a task."""
     from ..models import cards
     from ..tasks._task import fewer
     from ..training.evaluate import evaluate
 
-    name = task or cards.read_card(checkpoint).get("task") or (calibrate if calibrate in tasks.found() else None)
     if name is None:
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."

@@ -3,7 +3,7 @@
 `torch_graph` has the graphs, for whole sequences or step by step, and torch.export's file of them; `onnx` makes an ONNX
 file. `_real_layers` are twins of the layers in real arithmetic, since ONNX has no complex numbers. `c` writes a model
 as one C99 file with its header, `build` compiles C for this machine and keeps the libraries, `compiled` calls them;
-`compute` chooses between that and torch.
+`compute` chooses between that and torch. `bundle` writes all of these forms into one folder and says what they take.
 """
 
 from __future__ import annotations

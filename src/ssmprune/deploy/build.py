@@ -41,6 +41,18 @@ def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+def constant_bytes(sources: Mapping[str, str]) -> int | None:
+    """Return how large the constants of a compiled file are; None without a compiler or the program `size`."""
+    program, weigh = find_compiler(), shutil.which("size")
+    if program is None or weigh is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="ssmprune-") as name:
+        _run([*program, "-std=c99", "-O2", "-c", *_write(sources, Path(name)), "-o", "model.o"], name)
+        lines = map(str.split, _run([weigh, "-A", "-d", "model.o"], name).splitlines())
+        constants = (".rodata", ".data.rel.ro", "__const", "__literal")
+        return sum(int(words[1]) for words in lines if words and words[0].startswith(constants))
+
+
 def unload(library: ctypes.CDLL) -> None:
     """Give back the memory of a library, none of whose functions may be called any more."""
     if os.name == "posix":
@@ -99,15 +111,23 @@ def _refuse_unsafe(path: Path) -> None:
 
 def _build(sources: Mapping[str, str], command: list[str], path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as name:
-        room = Path(name)
-        for file, text in sources.items():
-            (room / file).write_text(text, "ascii")
-        files = [file for file in sources if file.endswith(".c")]
-        result = subprocess.run([*command, *files, "-lm", "-o", "built.so"], cwd=room, capture_output=True, text=True)
-        if result.returncode:
-            raise InputError(f"{' '.join(command[:1])} could not compile the model:\n{result.stderr[-2000:]}")
-        os.chmod(room / "built.so", 0o700)
-        os.replace(room / "built.so", path)
+        _run([*command, *_write(sources, Path(name)), "-lm", "-o", "built.so"], name)
+        os.chmod(Path(name) / "built.so", 0o700)
+        os.replace(Path(name) / "built.so", path)
+
+
+def _write(sources: Mapping[str, str], folder: Path) -> list[str]:
+    """Write files into a folder and return the names of those to compile."""
+    for file, text in sources.items():
+        (folder / file).write_text(text, "ascii")
+    return [file for file in sources if file.endswith(".c")]
+
+
+def _run(command: list[str], folder: str) -> str:
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if result.returncode:
+        raise InputError(f"{command[0]} could not compile the model:\n{result.stderr[-2000:]}")
+    return result.stdout
 
 
 def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:

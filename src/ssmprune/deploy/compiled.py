@@ -58,6 +58,11 @@ class Compiled:
         """How many numbers leave the C: the logits, or the features of a document of a retrieval model."""
         return self.config.width if self.config.retrieval else self.config.outputs
 
+    @property
+    def state_bytes(self) -> int | None:
+        """How much a stream remembers from one step to the next; None for a model that needs whole sequences."""
+        return None if self.config.bidirectional else self._room(0)
+
     def __call__(self, x: Any, lengths: Any = None) -> Any:
         """Return the logits of a batch; `lengths` (batch,) keeps padding out of the pooling."""
         values = self._checked(_numpy(x), steps=True)
@@ -137,7 +142,7 @@ class Stream:
     def __init__(self, compiled: Compiled, batch: int) -> None:
         """Start `batch` sequences."""
         self._compiled, self._batch = compiled, batch
-        room = batch * compiled._room(0) // 4
+        room = batch * (compiled.state_bytes or 0) // 4
         self._states = np.zeros(room, np.float32)  # as `model_init` leaves them
         self._at = _at(self._states)
 

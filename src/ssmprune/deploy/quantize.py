@@ -55,8 +55,7 @@ def quantize(
     """
     if not isinstance(model, Classifier):
         raise InputError(f"`quantize` takes ssmprune's own classifiers; this is {type(model).__name__}.")
-    if bits not in BITS:
-        raise InputError(f"Weights are rounded to {' or '.join(map(str, BITS))} bits; got {bits!r}.")
+    check_bits(bits)
     rounded, batches = copy.deepcopy(model).eval(), None if data is None else take(data, sequences)
     inputs = {} if batches is None else input_moments(rounded, batches)
     states = {} if batches is None else collect(rounded, batches, sequences=None)
@@ -75,6 +74,12 @@ def quantize(
     seen = "" if batches is None else f" on {sum(len(part.x) for part in in_slices(batches))} sequences"
     rounded.grid, rounded.history = Grid(bits, scales), (*model.history, f"quantised to {bits} bits{seen}")
     return rounded
+
+
+def check_bits(bits: int) -> None:
+    """Refuse a number of bits that weights are not rounded to."""
+    if bits not in BITS:
+        raise InputError(f"Weights are rounded to {' or '.join(map(str, BITS))} bits; got {bits!r}.")
 
 
 def round_weights(weights: Real, shape: tuple[int, ...], parts: list[Rows], largest: int) -> tuple[Real, Real]:

@@ -66,11 +66,16 @@ def of_training(log: Path) -> dict[str, Any]:
         raise InputError(f"{log} is not the log of a training that has been validated ({error!r}).") from error
 
 
+def inherited(checkpoint: Path) -> dict[str, Any]:
+    """Return the part of a card that holds for what is made of its checkpoint; empty if it names no task."""
+    card = read_card(checkpoint)
+    return {key: card[key] for key in ("task", "task_parameters", "model") if key in card} if card.get("task") else {}
+
+
 def pass_on(checkpoint: Path, made_of_it: Path) -> None:
     """Give a model that was made of a checkpoint the part of its card that says how to evaluate it."""
-    card = read_card(checkpoint)
-    if card.get("task"):
-        write_card(made_of_it, {key: card[key] for key in ("task", "task_parameters", "model") if key in card})
+    if card := inherited(checkpoint):
+        write_card(made_of_it, card)
     else:
         card_path(made_of_it).unlink(missing_ok=True)  # of what was there before
 

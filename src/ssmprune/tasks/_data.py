@@ -7,7 +7,8 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +24,8 @@ from ._formats import read_records
 VARIABLE = "SSMPRUNE_DATA"
 MEMBERS, BYTES = 250_000, 6 * 2**30  # Speech Commands, the largest, has 106,000 files and 3.8 GB
 
+_NOTHING_NEW: ContextVar[bool] = ContextVar("nothing_new", default=False)
+
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
@@ -37,6 +40,21 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
         origin = "the data folder" if root else f"${VARIABLE}"
         raise InputError(f"{origin} is {folder}, which is not a folder. Make it, or name another.")
     return folder
+
+
+@contextmanager
+def as_found() -> Iterator[None]:
+    """Neither fetch nor make data meanwhile: what is not there is an error."""
+    before = _NOTHING_NEW.set(True)
+    try:
+        yield
+    finally:
+        _NOTHING_NEW.reset(before)
+
+
+def _refuse_new(path: Path) -> None:
+    if _NOTHING_NEW.get():
+        raise InputError(f"{path} is not there.")
 
 
 def cache_folder(root: Path) -> Path:
@@ -72,6 +90,7 @@ def fetch(source: Source, folder: Path) -> Path:
     target = folder / source.name
     if target.exists():
         return target
+    _refuse_new(target)
     by_hand = f"Get it by hand: {source.url} ({source.size}), to be put into {folder}."
     pooch = need("pooch", "data", f"{source.name} is not there. {by_hand} To have it fetched, pooch is needed")
     level = pooch.get_logger().level
@@ -139,6 +158,7 @@ def load_or_make(path: Path, make: Callable[[], Arrays]) -> Arrays:
     """Return the arrays in `path`; if it is absent or damaged, those from `make()`, which are then put there."""
     with suppress(InputError):
         return load_tensors(path)[0]
+    _refuse_new(path)
     arrays = make()
     save_tensors(path, arrays)
     return arrays
@@ -148,5 +168,6 @@ def load_or_make_records(path: Path, pixels: int, make: Callable[[], NDArray[np.
     """Return the records in `path`; if there are none, those from `make()`, which are then put there."""
     with suppress(InputError):
         return read_records(path, pixels)
+    _refuse_new(path)
     write_atomically(path, make().tobytes())
     return read_records(path, pixels)

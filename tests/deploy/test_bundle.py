@@ -1,0 +1,152 @@
+"""One line from a trained model to a folder with all its forms and a card: what is in it, and what refuses it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from ssmprune import tasks
+from ssmprune.deploy import build, bundle
+from ssmprune.deploy.quantize import quantize
+from ssmprune.models import cards
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.training.evaluate import evaluate
+from tiny_data import write_mnist
+from toy import TOY
+
+CONFIG = {"inputs": 1, "outputs": 10, "width": 6, "states": (8, 8)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A model with a card, its data, and a file of inputs."""
+    place = tmp_path_factory.mktemp("bundle")
+    torch.manual_seed(0)
+    sp.save(Classifier(Config("s5", **CONFIG)), place / "digits.safetensors")
+    cards.write_card(place / "digits.safetensors", {"task": "smnist", "task_parameters": {}, "model": "s5", "seed": 7})
+    write_mnist(place)
+    np.save(place / "x.npy", np.random.default_rng(0).normal(size=(4, 30, 1)))
+    return place
+
+
+@pytest.fixture
+def no_graph(monkeypatch):
+    """As if onnxscript, which takes its time, were not installed."""
+    monkeypatch.setattr(bundle, "find_spec", lambda name: None)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_one_line_prunes_quantises_and_writes_every_form(ssmprune, place, tmp_path):
+    folder = tmp_path / "new" / "out"
+    line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--calibrate", "smnist", "--data", place)
+    result = ssmprune(*line, "--sequences", 9, "--examples", 30, "--bits", 4, "--out", folder, "--json")
+    assert result.returncode == 0, result.stderr
+    assert names(folder) == [f"digits.{ending}" for ending in ("c", "card.json", "h", "onnx", "safetensors")]
+    assert names(tmp_path / "new") == ["out"]
+
+    model, batches = sp.load(place / "digits.safetensors"), sp.load(folder / "digits.safetensors")
+    card, told = cards.read_card(folder / "digits.safetensors"), json.loads(result.stdout)
+    assert told == card | {"out": str(folder)}
+    assert {key: card[key] for key in ("task", "task_parameters", "model")} == {
+        "task": "smnist",
+        "task_parameters": {},
+        "model": "s5",
+    }
+    assert card["files"] == {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix != ".json"}
+    assert (card["before"]["states"], card["after"]["states"]) == (32, 16)
+    assert card["history"] == list(batches.history)
+    assert card["history"][1] == "quantised to 4 bits on 9 sequences"
+    split = tasks.get("smnist").load("test", place)
+    split = split.subset(np.sort(np.random.default_rng(0).permutation(40)[:30]))
+    for when, seen in (("before", model), ("after", batches)):
+        assert card[when]["accuracy"] == evaluate(seen, split).accuracy
+        assert card[when]["examples"] == 30
+        assert card[when]["steps_per_second"] > 0
+    assert card["after"]["checkpoint_bytes"] == (folder / "digits.safetensors").stat().st_size
+    assert card["after"]["state_bytes"] == card["before"]["state_bytes"] - 2 * 8 * 4
+    assert card["after"]["constant_bytes"] < card["before"]["constant_bytes"]
+    assert "digits_step" in (folder / "digits.h").read_text()
+
+
+def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_graph):
+    line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--calibrate", place / "x.npy")
+    result = ssmprune(*line, "--data", place, "--out", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    text = " ".join(result.stdout.split())
+    for words in (
+        "on 4 sequences; then quantised to 8 bits",
+        "│ states │ 32 │ 16 │",
+        "steps a second in C",
+        "accuracy",
+    ):
+        assert words in text
+    assert names(tmp_path / "out") == ["digits.c", "digits.card.json", "digits.h", "digits.safetensors"]
+
+
+def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_graph):
+    model = tmp_path / "toy.safetensors"
+    torch.manual_seed(0)
+    sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
+    cards.write_card(model, {"task": "toy"})
+    monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
+    line = ("deploy", model, "--max-loss", 5, "--bits", 4, "--data", tmp_path, "--out", tmp_path / "out")
+    result = ssmprune(*line)
+    assert result.returncode == 0, result.stderr
+    split, whole = TOY.load("val", tmp_path), sp.load(model)
+    goal = sp.max_loss(5, lambda seen: evaluate(seen if seen is whole else quantize(seen, 4), split).accuracy)
+    ratio = goal(sp.Pruning(whole))
+    small = sp.load(tmp_path / "out" / "toy.safetensors")
+    assert small.config.states == sp.prune(whole, ratio).config.states
+    lost = evaluate(whole, split).accuracy - evaluate(small, split).accuracy
+    assert lost <= 0.05 + 1e-9
+    assert ratio > 0
+
+
+def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, tmp_path, monkeypatch, no_graph):
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
+    monkeypatch.setattr(bundle, "find_compiler", lambda: None)
+    (tmp_path / "empty").mkdir()
+    line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--data", tmp_path / "empty")
+    result = ssmprune(*line, "--out", tmp_path / "absent")
+    assert result.returncode == 0, result.stderr
+    assert "Accuracies are left out" in result.stderr
+    card = cards.read_card(tmp_path / "absent" / "digits.safetensors")
+    assert card["after"].keys() == {"states", "parameters", "checkpoint_bytes"}
+
+    bare = tmp_path / "9 lives (of cats).safetensors"
+    bare.write_bytes((place / "digits.safetensors").read_bytes())
+    assert ssmprune("deploy", bare, "--ratio", 0.5, "--out", tmp_path / "bare").returncode == 0
+    assert names(tmp_path / "bare") == [
+        f"9_lives_of_cats.{ending}" for ending in ("c", "card.json", "h", "safetensors")
+    ]
+    assert "task" not in cards.read_card(tmp_path / "bare" / "9_lives_of_cats.safetensors")
+
+
+def test_a_bidirectional_model_has_no_stream_to_time(tmp_path, no_graph):
+    torch.manual_seed(0)
+    figures = bundle.measure(Classifier(Config("s4d", **CONFIG, bidirectional=True)))
+    assert figures["steps_per_second"] is figures["state_bytes"] is None
+    assert figures["constant_bytes"] > 4 * 2 * 16
+
+
+def test_a_failure_at_the_last_file_leaves_nothing(place, tmp_path, monkeypatch, no_graph):
+    def full(*_arguments):
+        raise sp.InputError("Cannot write: No space left on device.")
+
+    monkeypatch.setattr(cards, "write_card", full)
+    with pytest.raises(sp.InputError, match="No space left"):
+        bundle.write_bundle(tmp_path / "out", "digits", sp.load(place / "digits.safetensors"), {"after": {}})
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", "...", "-", "_"])
+def test_a_bundle_always_has_a_name(name, tmp_path):
+    assert bundle.bundle_name(tmp_path / f"{name}.safetensors") == "model"
