@@ -37,6 +37,7 @@ import ssmprune as sp
 from ssmprune.adapters._files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli.importing import import_model
+from ssmprune.deploy.quantize import quantize
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
 from ssmprune.models import cards
@@ -86,8 +87,11 @@ WORDS = [b"null", b"true", b"[]", b"{}", b'""', b"NaN", b"-1", b"1e999", b"9" * 
 
 
 def checkpoint(path: Path) -> None:
-    """Load a model and what its layers compute."""
-    sp.read(sp.load(path), unstable="keep")
+    """Load a model, what its layers compute, and write it again; one with finite numbers becomes C, too."""
+    model = sp.load(path)
+    sp.read(model, unstable="keep")
+    sp.save(model, path.with_suffix(".again"))
+    sp.export_c(model, path.with_suffix(".c"))
 
 
 def plan(path: Path) -> None:
@@ -115,9 +119,10 @@ def archive(path: Path) -> None:
         unpack(path, Path(folder) / "out")
 
 
+QUANTISED = {"s5-4.safetensors": ("s5.safetensors", 4), "s4d-8.safetensors": ("s4d.safetensors", 8)}  # of which, bits
 READERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
     "plan": (["plan.safetensors"], plan),
-    "checkpoint": (["s5.safetensors", "s4d.safetensors"], checkpoint),
+    "checkpoint": (["s5.safetensors", "s4d.safetensors", *QUANTISED], checkpoint),
     "training": (["state.safetensors"], training),
     "msgpack": (["flax.msgpack"], lambda path: import_model(load_tree(path), "flax_s5", ANSWERS)),
     "torch": (["weights.pt"], load_tree),
@@ -318,6 +323,8 @@ def write_corpus() -> None:
     rng = np.random.default_rng(0)
     for name, config in (("s5", S5), ("s4d", S4D)):
         sp.save(Classifier(config), CORPUS / f"{name}.safetensors")
+    for name, (source, bits) in QUANTISED.items():
+        sp.save(quantize(sp.load(CORPUS / source), bits), CORPUS / name)
     model = sp.load(CORPUS / "s5.safetensors")
     made = make_plan(sp.read(model), 0.4)
     refit_in_sequence(made, model, [torch.randn(4, 12, 2)]).save(CORPUS / "plan.safetensors")

@@ -1,9 +1,9 @@
 """Kill commands with SIGKILL at random moments: python scripts/kill.py [--kills 100] [--seed 0] [--command NAME].
 
-Training, sweeping, making data, shrinking and exporting are killed again and again; half of the kills come at a random
-time, half when a file is just being written. After each kill everything that can be read must be right, and what was
-finished must still be there; at the end the same command must give what it gives undisturbed. Prints, per command, the
-kills and the artefacts that were unreadable, wrong or lost.
+Training, sweeping, making data, shrinking, quantising, exporting and deploying are killed again and again; half of the
+kills come at a random time, half when a file is just being written. After each kill everything that can be read must be
+right, and what was finished must still be there; at the end the same command must give what it gives undisturbed.
+Prints, per command, the kills and the artefacts that were unreadable, wrong or lost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -28,6 +29,7 @@ from safetensors.torch import load_file
 
 import ssmprune as sp
 from ssmprune.cli import app, failures
+from ssmprune.deploy import bundle
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -96,7 +98,10 @@ class Bench:
             "sweep": Command(self.sweep, self.sweep_faults),
             "data": Command(self.data, same_files),
             "shrink": Command(self.shrink, self.whole_model, self.old_model),
+            "quantize": Command(self.quantize, self.whole_model, self.old_model),
             "export": Command(self.export, self.whole_graph, self.old_graph),
+            "c": Command(self.export_c, self.whole_c, self.old_c),
+            "deploy": Command(self.deploy, self.whole_bundle),
         }
 
     def train(self, folder: Path) -> None:
@@ -161,6 +166,10 @@ class Bench:
         old = sum(sp.load(file).config.states) == 768
         return Counter(wrong=not (new if finished else new or old))
 
+    def quantize(self, folder: Path) -> None:
+        """Quantise a model over an older result."""
+        cli("quantize", self.place / "big.safetensors", "--bits", 8, "--out", folder / "small.safetensors")
+
     def export(self, folder: Path) -> None:
         """Export a model over an older graph."""
         cli("export", self.place / "tiny.safetensors", "--mode", "stream", "--out", folder / "model.onnx")
@@ -174,6 +183,52 @@ class Bench:
         """Count a graph that is neither the old nor the new one; when finished it must be the new one."""
         now, new = ((place / "model.onnx").read_bytes() for place in (folder, reference))
         return Counter(wrong=now != new and (finished or now != b"the older graph"))
+
+    def export_c(self, folder: Path) -> None:
+        """Export a model as C over older files."""
+        cli("export", self.place / "big.safetensors", "--format", "c", "--out", folder / "model.c")
+
+    def old_c(self, folder: Path) -> None:
+        """Put something there that the C file and its header replace."""
+        folder.mkdir()
+        for name in ("model.c", "model.h"):
+            (folder / name).write_text("the older file")
+
+    def whole_c(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
+        """Count files that are neither the old nor the new ones; when finished they must be the new ones."""
+        counts: Counter[str] = Counter()
+        for name in ("model.c", "model.h"):
+            now, new = ((place / name).read_text() for place in (folder, reference))
+            counts["wrong"] += now != new and (finished or now != "the older file")
+        return counts
+
+    def deploy(self, folder: Path) -> None:
+        """Write a bundle, unless it is there; what a kill leaves of a compilation lies among the inputs."""
+        tempfile.tempdir = str(self.place)
+        bundle.find_spec = lambda name: None  # type: ignore[assignment] # `export` covers graphs, which take long
+        line = ("--ratio", 0.5, "--calibrate", "smnist", "--sequences", 10, "--validate", "smnist")
+        if not (folder / "out").exists():
+            tiny, data = self.place / "tiny.safetensors", self.place / "data"
+            cli("deploy", tiny, *line, "--data", data, "--out", folder / "out")
+
+    def whole_bundle(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
+        """Count a folder that is neither absent nor whole; of its card, what depends on the clock is left out."""
+        if not (folder / "out").exists():
+            return Counter(lost=finished)
+        now, right = (
+            {path.name: path.read_bytes() for path in (place / "out").iterdir()} for place in (folder, reference)
+        )
+        for files in (now, right):
+            files["tiny.card.json"] = without_speed(files.get("tiny.card.json", b"{}"))
+        return Counter(lost=len(right.keys() - now.keys()), wrong=sum(right.get(name) != now[name] for name in now))
+
+
+def without_speed(card: bytes) -> bytes:
+    """Return a bundle's card without the steps a second."""
+    figures = json.loads(card)
+    for when in ("before", "after"):
+        figures.get(when, {}).pop("steps_per_second", None)
+    return json.dumps(figures).encode()
 
 
 def unreadable(read: Callable[[Path], object], path: Path) -> bool:
@@ -266,8 +321,8 @@ def torment(command: Command, place: Path, kills: int, rng: np.random.Generator)
         counts["kills"] += killed
         counts += command.faults(folder, reference, not killed)
         number += not killed
-        for part in folder.rglob("*.part"):
-            part.unlink()  # so that the next one seen is being written
+        for part in list(folder.rglob("*.part")):  # so that the next one seen is being written
+            shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
     if (place / str(number)).exists():
         finish(command.run, place / str(number))
         counts += command.faults(place / str(number), reference, True)

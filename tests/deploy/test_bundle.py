@@ -19,6 +19,7 @@ from ssmprune.training.evaluate import evaluate
 from tiny_data import write_mnist
 from toy import TOY
 
+pytestmark = pytest.mark.slow
 CONFIG = {"inputs": 1, "outputs": 10, "width": 6, "states": (8, 8)}
 
 

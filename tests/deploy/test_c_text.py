@@ -54,6 +54,15 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path):
         export_c(model, tmp_path / "model.c")
 
 
+def test_numbers_beyond_single_precision_are_refused(tmp_path):
+    model = make(1, "s5")
+    with torch.no_grad():
+        model.blocks[0].ssm.C.fill_(3e38)  # finite, but twice as large it is not
+    with pytest.raises(sp.InputError, match="C_0 has numbers too large for single precision"):
+        export_c(model, tmp_path / "model.c")
+    assert not any(tmp_path.iterdir())
+
+
 def test_masked_states_are_left_out():
     model = make(1, "s5")
     whole = len(sources(model).c)

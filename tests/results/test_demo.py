@@ -19,6 +19,7 @@ def test_the_demo_prunes_the_shipped_model(monkeypatch, tmp_path):
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_compiled_it_counts_the_same_answers(monkeypatch):
     parts = {"test": load_sample().subset(np.arange(0, 1000, 20)), "train": load_sample("train")}
     monkeypatch.setattr(demo, "load_sample", parts.get)

@@ -66,6 +66,7 @@ def test_there_is_a_cell_for_every_method_ratio_and_seed_that_matters(results):
     assert results.about["checkpoints"][1]["card"]["model"] == "s4d"
 
 
+@pytest.mark.slow
 def test_compiled_cells_have_the_same_answers(root, tmp_path, results):
     plan = Sweep(methods=["last"], ratios=[0.5], examples=20)
     compiled = swept(root, tmp_path / "out", plan, names=("one", "two"), compute="compiled")

@@ -79,6 +79,7 @@ def padded_split(config: Config) -> Split:
     return Split(labels, lambda rows: chosen[rows[0] // 5], config.inputs, config.outputs, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -97,6 +98,7 @@ def test_compiled_models_count_the_same_answers(options):
     assert model.training
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_an_evaluation_goes_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with compute.forward(Classifier(CONFIG), "compiled") as logits_of:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from ...errors import InputError
 from .numbers import Array
 
 LONGEST_NAME = 40
@@ -27,7 +28,10 @@ def identifier(name: str) -> str:
 
 def floats(name: str, values: Array) -> str:
     """Return a constant array; nine digits say a float32 exactly."""
-    single = values.astype(np.float32).ravel()
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32).ravel()
+    if not np.isfinite(single).all():
+        raise InputError(f"{name} has numbers too large for single precision; the model cannot become C.")
     return _array("float", name, [_float(value) for value in single.tolist()])
 
 
