@@ -1,14 +1,16 @@
 """Twelve spoken words as a C program: `python examples/spoken_words.py clip.wav ...`, or a made-up sound without clips.
 
-The program reads raw audio, 8,000 samples of 16 bits a second, so a microphone will do as well:
+The trained model is rounded to 8 bits, written as C and compiled. The program reads raw audio, 8,000 samples of 16 bits
+a second, and takes one second of it, so a microphone will do as well:
 
     arecord -q -t raw -f S16_LE -r 8000 -d 1 | ./words --s16 --class
 """
 
+import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +18,12 @@ import torch
 
 import ssmprune as sp
 from ssmprune.deploy.build import compiler
-from ssmprune.deploy.c import export_c
 from ssmprune.tasks._formats import read_wav
 
 WORDS = ("bed", "cat", "down", "eight", "five", "go", "happy", "left", "one", "right", "up", "zero")
 RATE = 8000  # of the model; one second is one clip
 
-model = sp.load(Path(__file__).parents[1] / "checkpoints" / "speech-s5.safetensors")
+model = sp.quantize(sp.load(Path(__file__).parents[1] / "checkpoints" / "speech-s5.safetensors"), bits=8)
 
 
 def clips(paths):
@@ -35,17 +36,28 @@ def clips(paths):
         yield "a chirp", (8000 * np.sin(2 * np.pi * (200 + 400 * t) * t)).astype("<i2")
 
 
+def listen(program, samples):
+    """What the program prints, and the CPU seconds it takes, its start included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    printed = subprocess.run([program, "--s16"], input=samples.tobytes(), capture_output=True, check=True).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return printed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 with tempfile.TemporaryDirectory() as folder:
     program, source = Path(folder) / "words", Path(folder) / "words.c"
-    export_c(model, source)
-    subprocess.run([*compiler(), "-O3", "-DSSMPRUNE_MAIN", source, "-lm", "-o", program], check=True)
-    print(f"the program has {program.stat().st_size / 1024:.0f} KB")
+    sp.export_c(model, source)
+    options = ["-O3", "-s", "-DSSMPRUNE_MAIN", f"-DSSMPRUNE_LONGEST={RATE}"]
+    subprocess.run([*compiler(), *options, source, "-lm", "-o", program], check=True)
+    floats = int(re.search(r"WORKSPACE\(length\).* \* (\d+)\)", source.with_suffix(".h").read_text())[1])
+    print(f"program: {program.stat().st_size / 1000:.0f} kB; memory: {4 * RATE * floats / 1e6:.1f} MB")
+    times = []
     for name, samples in clips(sys.argv[1:]):
-        start = time.perf_counter()
-        printed = subprocess.run([program, "--s16"], input=samples.tobytes(), capture_output=True, check=True).stdout
-        seconds = time.perf_counter() - start
+        printed, seconds = listen(program, samples)
         logits = np.array(printed.split(), np.float32)
         with torch.no_grad():
             expected = model(torch.from_numpy(samples.astype(np.float32) / 32768)[None, :, None])[0].numpy()
         assert np.abs(logits - expected).max() <= 1e-4 * np.abs(expected).max()
-        print(f"{name}: {WORDS[logits.argmax()]}, one second of sound in {1000 * seconds:.0f} ms")
+        print(f"{name}: {WORDS[logits.argmax()]}")
+        times.append(seconds)
+    print(f"real-time factor: {np.median(times):.3f} (CPU seconds for one second of sound, one core)")
