@@ -1,8 +1,9 @@
 """How much faster is the same model in C, and what does pruning bring there?
 
-The shipped sMNIST S5, whole and shrunk with LAST, and the shipped sMNIST S4D. One thread, CPU time: a step at batch 1
-in torch, in onnxruntime and in C, and `run` over 784 steps against torch's forward at batch 50 and 1. Then
-`sp.compile` on two threads, batch 50, against torch's bare matrix products on two threads, in wall-clock time.
+The shipped sMNIST S5, whole and shrunk with LAST, in floats and on 8 bits, and the shipped sMNIST S4D. One thread, CPU
+time: a step at batch 1 in torch, in onnxruntime and in C, and `run` over 784 steps against torch's forward at batch 50
+and 1. Then `sp.compile` on two threads, batch 50, against torch's bare matrix products on two threads, in wall-clock
+time.
 """
 
 import ctypes
@@ -62,10 +63,11 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
         calls["onnxruntime's step"], count["onnxruntime's step"] = graph, STEPS["onnxruntime"]
     for ratio in RATIOS:
         small = sp.prune(model, ratio) if ratio else model
-        calls[f"C step, {ratio:.0%} pruned"] = looped(small, x[0].numpy())
-        fast, one = compile(small, threads=1), x[:1].numpy()
-        calls[f"C run, {ratio:.0%} pruned"] = lambda fast=fast, one=one: fast(one)
-        calls[f"C step from Python, {ratio:.0%} pruned"] = lambda fast=fast, one=one: streamed(fast, one)
+        for bits, kind in (("", small), (", 8 bits", sp.quantize(small, 8))):
+            calls[f"C step, {ratio:.0%} pruned{bits}"] = looped(kind, x[0].numpy())
+            fast, one = compile(kind, threads=1), x[:1].numpy()
+            calls[f"C run, {ratio:.0%} pruned{bits}"] = lambda fast=fast, one=one: fast(one)
+            calls[f"C step from Python, {ratio:.0%} pruned{bits}"] = lambda fast=fast, one=one: streamed(fast, one)
     each = {what: time.scaled(1 / count.get(what, LENGTH)) for what, time in cpu_time(calls).items()}
     ratios = {
         "torch's step / C step": (each["torch's step"] / each["C step, 0% pruned"], 100),
@@ -73,6 +75,8 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
         "torch's forward at batch 50 / C run": (each["torch, batch 50"] / each["C run, 0% pruned"], 1.3),
         "torch's forward at batch 1 / C run": (each["torch, batch 1"] / each["C run, 0% pruned"], 2),
         "C run / C run at 80 %": (each["C run, 0% pruned"] / each["C run, 80% pruned"], 2),
+        "C step / C step on 8 bits, 80 %": (each["C step, 80% pruned"] / each["C step, 80% pruned, 8 bits"], None),
+        "C run / C run on 8 bits, 80 %": (each["C run, 80% pruned"] / each["C run, 80% pruned, 8 bits"], None),
     }
     if graph is not None:
         ratios["onnxruntime's step / C step"] = (each["onnxruntime's step"] / each["C step, 0% pruned"], 15)

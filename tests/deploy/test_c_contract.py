@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import torch
 import ssmprune as sp
 from c_builds import STRICT, Called, build, make
 from ssmprune.deploy.c import export_c
+from ssmprune.deploy.quantize import quantize
+from ssmprune.models._grid import whole_numbers
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.slow
 LENGTH = 37  # two blocks and a bit
 TOLERANCE = 1e-5  # of the largest logit
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+SHIPPED = Path(__file__).parents[2] / "checkpoints/smnist-s5.safetensors"
 ACTIVATIONS = ("gelu", "half_glu1", "half_glu2", "full_glu")
 
 
@@ -59,9 +63,15 @@ def shrunk_models():
     }
 
 
+def quantised(models):
+    """The same models on 8 and 4 bits in turn, so that each family has both, with and without tokens."""
+    return {f"whole_{name}": quantize(model, (8, 4)[i % 2]) for i, (name, model) in enumerate(models.items())}
+
+
 @pytest.fixture(scope="module")
 def models():
-    return random_models() | shrunk_models()
+    floats = random_models() | shrunk_models()
+    return floats | quantised(floats)
 
 
 @pytest.fixture(scope="module", params=COMPILERS)
@@ -97,6 +107,8 @@ def test_every_choice_occurs(models):
     assert {config.norm for config in configs} == {"batch", "layer"}
     assert {config.backward_delay for config in configs} == {0, 1}
     assert any(0 in config.states for config in configs)
+    grids = {(m.config.family, m.config.tokens, m.grid.bits) for m in models.values() if whole_numbers(m) is not None}
+    assert grids == set(itertools.product(("s5", "s4d"), (True, False), (8, 4)))
 
 
 def test_run_is_forward(library, models):
@@ -145,16 +157,17 @@ def test_runs_may_be_cut_anywhere(library, models):
 @pytest.mark.parametrize("flags", [("-O2", "-DPLAIN_BLOCK=1"), ("-O3", "-ffast-math")], ids=["small", "fast"])
 def test_block_size_and_careless_arithmetic_change_nothing(compiler, flags, tmp_path):
     model = make(3, "s5", activation="half_glu1")
-    x, for_c = inputs_of(model.config)
-    library = build({"plain": model}, tmp_path, compiler, flags)
-    assert_close(Called(library, "plain", model).logits(for_c), forward(model, x))
+    models = {"plain": model, "whole": quantize(model, 4)}
+    library = build(models, tmp_path, compiler, (*flags, *(flag.replace("PLAIN", "WHOLE") for flag in flags[1:])))
+    for name, model in models.items():
+        x, for_c = inputs_of(model.config)
+        assert_close(Called(library, name, model).logits(for_c), forward(model, x))
 
 
 def test_no_vectors_no_difference(tmp_path):
     """What a compiler without GNU's vector types makes of the same text."""
     models = {"s5": make(3, "s5"), "s4d": make(4, "s4d", bidirectional=True)}
-    for name, model in models.items():
-        export_c(model, tmp_path / f"{name}.c")
+    models |= quantised(models)
     library = build(models, tmp_path, flags=["-O1", "-U__SSE__", "-U__AVX__", "-U__ARM_NEON"])
     for name, model in models.items():
         x, for_c = inputs_of(model.config)
@@ -176,8 +189,10 @@ def fed(path, text, *options):
 
 @pytest.mark.parametrize("family", ["s5", "s4d"])
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True, "norm": "layer"}], ids=["stream", "whole"])
-def test_sanitizers_find_nothing(family, options, tmp_path):
+@pytest.mark.parametrize("bits", [32, 8, 4])
+def test_sanitizers_find_nothing(family, options, bits, tmp_path):
     model = make(11, family, activation="full_glu", **options)
+    model = model if bits == 32 else quantize(model, bits)
     sanitized = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     path = program(model, tmp_path, flags=sanitized)
     x, for_c = inputs_of(model.config, batch=1)
@@ -213,14 +228,29 @@ def test_a_program_says_what_it_cannot_use(text, option, code, tmp_path):
 
 
 def test_two_models_share_a_program_and_cplusplus_takes_them(tmp_path):
-    export_c(make(1, "s5"), tmp_path / "first.c")
-    export_c(make(2, "s4d", bidirectional=True), tmp_path / "second.c")
+    models = {"first": make(1, "s5"), "second": make(2, "s4d", bidirectional=True)}
+    models |= quantised(models | {"third": make(1, "s5", tokens=True)})
+    for name, model in models.items():
+        export_c(model, tmp_path / f"{name}.c")
     (tmp_path / "both.cpp").write_text(
         '#include "first.h"\n#include "second.h"\n'
         "int main() { first_state s; first_init(&s); return sizeof s == SECOND_WORKSPACE(0); }\n"
     )
     strict = ["g++", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    for name in ("first", "second"):
+    for name in models:
         subprocess.run([*strict, "-x", "c++", "-c", f"{name}.c"], cwd=tmp_path, check=True)
     subprocess.run([*strict, "both.cpp", "first.o", "second.o", "-o", "both"], cwd=tmp_path, check=True)
     subprocess.run([tmp_path / "both"], check=True)
+
+
+def test_a_byte_a_weight_in_the_object_file(tmp_path):
+    """The shipped sMNIST S5, 80 % pruned, 8 bits: what a device's flash and memory must hold."""
+    model = quantize(sp.prune(sp.load(SHIPPED), 0.8), 8)
+    library = build({"small": model}, tmp_path, flags=["-Os"])
+    subprocess.run(["cc", "-std=c99", "-Os", "-c", "small.c"], cwd=tmp_path, check=True)
+    table = subprocess.run(["size", "-A", "small.o"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    sections = {line.split()[0]: int(line.split()[1]) for line in table.splitlines() if line.startswith(".")}
+    read_only = sum(size for name, size in sections.items() if name.startswith((".rodata", ".data.rel.ro")))
+    assert 60_000 < read_only < 75_000
+    assert sections[".data"] == sections[".bss"] == 0
+    assert len(Called(library, "small", model).room()) < 1024

@@ -13,6 +13,8 @@ import ssmprune as sp
 from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c
 from ssmprune.deploy.c.source import sources
+from ssmprune.deploy.quantize import quantize
+from ssmprune.models._grid import whole_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +71,30 @@ def test_masked_states_are_left_out():
     for block in model.blocks:
         block.ssm.mask[1:] = False
     assert len(sources(model).c) < whole
+
+
+def array_of(text, name):
+    """The numbers of a constant array."""
+    return [int(number, 0) for number in re.search(rf" {name}\[\d+\] = {{(.*?)}};", text, re.DOTALL)[1].split(",")]
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_file_holds_the_whole_numbers_of_the_grid(bits):
+    model = quantize(make(1, "s5", activation="half_glu1"), bits)
+    width, each = model.config.width, 32 // bits
+    panels = np.array(array_of(sources(model).c, "gate_0")).reshape(-1, -(-width // each), 8)
+    parts = np.stack([panels >> bits * (each - 1 - j) & (2**bits - 1) for j in range(each)], axis=2)
+    numbers = parts.reshape(len(panels), -1, 8).swapaxes(1, 2).reshape(-1, parts.shape[1] * each)[:width, :width]
+    signed = np.where(numbers < 2 ** (bits - 1), numbers, numbers - 2**bits)
+    assert signed.tolist() == whole_numbers(model)["layers.0.gate.weight"].tolist()
+
+
+def test_weights_that_have_left_their_grid_are_floats():
+    model = quantize(make(1, "s5"))
+    assert "const uint32_t *weights" in sources(model).c
+    with torch.no_grad():
+        model.decoder.weight *= 1.01
+    assert "const float *weights" in sources(model).c
 
 
 FUNCTIONS = """

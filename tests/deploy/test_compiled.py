@@ -15,6 +15,8 @@ from ssmprune.deploy.compiled import compile
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"outputs": 4, "width": 6, "states": (5, 3)}
 
 
@@ -62,6 +64,16 @@ def test_every_kind_of_model(family, options, cache):
     fast = compile(model, threads=2, cache=cache)
     assert close(fast(x), forward(model, x))
     assert close(fast(x, lengths), forward(model, x, lengths))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_quantised_models(family, bits, cache):
+    model, x = sp.quantize(classifier(family), bits), torch.randn(4, 21, 3)
+    fast = compile(model, threads=1, cache=cache)
+    assert close(fast(x), forward(model, x))
+    stream = fast.stream(batch=4)
+    assert close([stream(now) for now in x.unbind(1)][-1], forward(model, x))
 
 
 @pytest.mark.parametrize("options", [{}, {"pooling": "last"}, {"tokens": True, "retrieval": True}])
@@ -144,7 +156,6 @@ from ssmprune.deploy.compiled import compile
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
-pytestmark = pytest.mark.slow
 torch.manual_seed(0)
 model = Classifier(Config("s5", inputs=3, **{SMALL!r})).eval()
 print(compile(model, cache={str(tmp_path)!r})(np.ones((1, 4, 3))).tolist())

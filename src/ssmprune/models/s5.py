@@ -40,9 +40,14 @@ class S5Layer(DiagonalLayer[Matrices]):
 
     def discretized(self) -> tuple[Tensor, Tensor]:
         """Return log λ_bar (n,) and B_bar (n, H), complex, differentiable; masked states have no input."""
+        log_poles, factor = self.discretization_factors()
+        return log_poles, factor[:, None] * torch.view_as_complex(self.B)
+
+    def discretization_factors(self) -> tuple[Tensor, Tensor]:
+        """Return log λ_bar (n,) and B_bar / B (n,), complex, differentiable; zero for masked states."""
         poles = continuous_poles(self.pole_re, self.pole_im, self.pole_form)
         log_poles, factor = discretize(poles, self.log_step.exp() * self.step_rescale, self.discretization)
-        return log_poles, (factor * self.mask)[:, None] * torch.view_as_complex(self.B)
+        return log_poles, factor * self.mask
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences that start from a silent state."""

@@ -14,10 +14,30 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Dense:
-    """y = weight x + bias."""
+    """y = scale (weight x) + bias; with a scale, the weights are whole numbers of so many bits."""
 
     weight: Array  # (outputs, inputs)
     bias: Array | None = None  # (outputs,)
+    scale: Array | None = None  # (outputs,)
+    bits: int = 8
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Features of each token: scale vector; with a scale, the vectors are whole numbers of 8 bits."""
+
+    vectors: Array  # (vocabulary, H)
+    scale: Array | None = None  # (vocabulary,)
+
+
+@dataclass(frozen=True)
+class StateScales:
+    """What B and C of an S5 layer are multiplied by where they are whole numbers."""
+
+    bits: int
+    B: Array  # (n,)
+    factor: Array  # (n,) complex: the discretisation's, for B
+    C: Array  # (directions, H); the gain of conjugate pairs is in it
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,7 @@ class LayerNumbers:
     gate: Dense | None
     value: Dense | None
     channel: Array | None  # (n,), S4D only
+    state_scales: StateScales | None = None  # B and C are then whole numbers
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,8 @@ class Numbers:
     """All that a model computes with."""
 
     config: Config
-    encoder: Dense  # tokens: weight (H, vocabulary)
+    encoder: Dense | Embedding
     layers: tuple[LayerNumbers, ...]
     hidden: Dense | None
     decoder: Dense
+    bits: int | None = None  # of the layers' weights; None: floats

@@ -6,18 +6,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .numbers import Array, Dense, LayerNumbers, Numbers
+from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers
 
 PANEL = 8  # outputs, or channels, that are computed side by side
+WORD = 32  # bits
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix in panels of outputs: weights (panels, inputs, PANEL), bias (panels * PANEL,) or none."""
+    """A matrix in panels of outputs: weights (panels, inputs, PANEL), bias (panels * PANEL,) or none.
+
+    Whole numbers of `bits` bits have a scale (panels * PANEL,).
+    """
 
     weights: Array
     bias: Array | None
     row: int  # from one step's input to the next
+    scale: Array | None = None
+    bits: int = 8
 
     @property
     def outputs(self) -> int:
@@ -39,28 +45,52 @@ def padded_row(values: Array, size: int | None = None) -> Array:
     return np.pad(values, (0, (size or padded(len(values))) - len(values)))
 
 
-def matrix(weight: Array, bias: Array | None, row: int | None = None) -> Matrix:
+def matrix(dense: Dense, row: int | None = None) -> Matrix:
     """Return a matrix (outputs, inputs) in panels.
 
-    >>> matrix(np.ones((3, 5)), None).weights.shape
+    >>> matrix(Dense(np.ones((3, 5)))).weights.shape
     (1, 5, 8)
     """
-    outputs, inputs = weight.shape
+    outputs, inputs = dense.weight.shape
     filled = np.zeros((padded(outputs), inputs))
-    filled[:outputs] = weight
+    filled[:outputs] = dense.weight
     panels = filled.reshape(-1, PANEL, inputs).transpose(0, 2, 1)
-    return Matrix(panels, None if bias is None else padded_row(bias), inputs if row is None else row)
+    bias, scale = (None if values is None else padded_row(values) for values in (dense.bias, dense.scale))
+    return Matrix(panels, bias, inputs if row is None else row, scale, dense.bits)
+
+
+def words(numbers: Array, bits: int) -> Array:
+    """Return whole numbers (panels, inputs, PANEL) with those of neighbouring inputs in one word, the first highest.
+
+    >>> [f"{word:08x}" for word in words(np.array([[[1], [-1], [2], [0], [127]]]), 8).ravel()]
+    ['01ff0200', '7f000000']
+    """
+    panels, inputs, outputs = numbers.shape
+    each = WORD // bits
+    filled = np.zeros((panels, -(-inputs // each) * each, outputs), np.int64)
+    filled[:, :inputs] = numbers
+    parts = (filled % 2**bits).reshape(panels, -1, each, outputs)
+    place = np.arange(each)[::-1] * bits
+    joined: Array = (parts << place[:, None]).sum(axis=2)
+    return joined
 
 
 def drive(layer: LayerNumbers) -> Matrix:
     """Return the real matrix from u to what it feeds into [Re x, Im x] of an S5 layer."""
-    return matrix(np.concatenate([layer.B.real, layer.B.imag]), None, row=padded(len(layer.D)))
+    scales, row = layer.state_scales, padded(len(layer.D))
+    both = np.concatenate([layer.B.real, layer.B.imag])
+    if scales is None:
+        return matrix(Dense(both), row)
+    return matrix(Dense(both, scale=np.tile(scales.B, 2), bits=scales.bits), row)
 
 
 def readout(layer: LayerNumbers, direction: int) -> Matrix:
     """Return the real matrix from [Re x, Im x] to y of an S5 layer."""
-    C = layer.C[direction]
-    return matrix(np.concatenate([C.real, -C.imag], axis=1), None, row=padded(2 * len(layer.poles)))
+    scales, row = layer.state_scales, padded(2 * len(layer.poles))
+    both = np.concatenate([layer.C[direction].real, -layer.C[direction].imag], axis=1)
+    if scales is None:
+        return matrix(Dense(both), row)
+    return matrix(Dense(both, scale=scales.C[direction], bits=scales.bits), row)
 
 
 @dataclass(frozen=True)
@@ -111,10 +141,14 @@ def alike(numbers: Numbers) -> Numbers:
 def _reordered(numbers: Numbers, order: Array) -> Numbers:
     """Return the same model with feature order[i] in place i."""
     blocks = np.concatenate([part * len(order) + order for part in range(4)])  # of what a retrieval head compares
-    hidden, decoder = numbers.hidden, numbers.decoder
+    encoder, hidden, decoder = numbers.encoder, numbers.hidden, numbers.decoder
     return replace(
         numbers,
-        encoder=_dense(numbers.encoder, rows=order),
+        encoder=(
+            replace(encoder, vectors=encoder.vectors[:, order])
+            if isinstance(encoder, Embedding)
+            else _dense(encoder, rows=order)
+        ),
         layers=tuple(_reordered_layer(layer, order) for layer in numbers.layers),
         hidden=None if hidden is None else _dense(hidden, columns=blocks),
         decoder=_dense(decoder, columns=order) if hidden is None else decoder,
@@ -138,7 +172,9 @@ def _reordered_layer(layer: LayerNumbers, order: Array) -> LayerNumbers:
 
 
 def _dense(dense: Dense, rows: Array | None = None, columns: Array | None = None) -> Dense:
-    weight, bias = dense.weight, dense.bias
-    if rows is not None:
-        weight, bias = weight[rows], None if bias is None else bias[rows]
-    return Dense(weight if columns is None else weight[:, columns], bias)
+    if columns is not None:
+        dense = replace(dense, weight=dense.weight[:, columns])
+    if rows is None:
+        return dense
+    bias, scale = (None if values is None else values[rows] for values in (dense.bias, dense.scale))
+    return replace(dense, weight=dense.weight[rows], bias=bias, scale=scale)

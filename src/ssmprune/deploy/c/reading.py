@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
+from ...models._grid import bits_of, whole_numbers
 from ...models.block import BatchNorm, Block
 from ...models.classifier import Classifier
 from ...models.s4d import S4DLayer
-from .numbers import Array, Dense, LayerNumbers, Numbers
+from ...models.s5 import S5Layer
+from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers, StateScales
 
 
 def check_kind(model: Any) -> Classifier:
@@ -24,36 +27,78 @@ def check_kind(model: Any) -> Classifier:
 
 
 def numbers_of(model: Classifier) -> Numbers:
-    """Return the numbers of a model; what is not finite is an error."""
+    """Return the numbers of a model, whole ones where its weights are on a grid; what is not finite is an error."""
     check_kind(model)
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
         raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot become C.")
-    model = copy.deepcopy(model).double().eval().requires_grad_(False)
-    encoder = Dense(_array(model.encoder.weight).T) if model.config.tokens else _dense(model.encoder)
-    layers = tuple(_layer(block) for block in model.blocks)
-    hidden = None if model.hidden is None else _dense(model.hidden)
-    return Numbers(model.config, encoder, layers, hidden, _dense(model.decoder))
+    return _Reader(model).read()
 
 
-def _layer(block: Block) -> LayerNumbers:
-    ssm = block.ssm
-    log_poles, B = ssm.discretized()
-    C = ssm.gain * torch.view_as_complex(ssm.C)
-    heard = _array(ssm.mask)  # a masked state gets no input, so it is silent for ever
-    if not isinstance(ssm, S4DLayer):
-        heard[:1] |= not heard.any()  # an S5 layer keeps at least one state
-    scale, shift = _norm(block.norm)
-    return LayerNumbers(
-        poles=_array(log_poles.exp())[heard],
-        B=_array(B)[heard],
-        C=_array(C)[..., heard],
-        D=_array(ssm.D),
-        scale=scale,
-        shift=shift,
-        gate=None if block.gate is None else _dense(block.gate),
-        value=None if block.value is None else _dense(block.value),
-        channel=_array(ssm.channel)[heard] if isinstance(ssm, S4DLayer) else None,
-    )
+class _Reader:
+    """Reads a model in double precision."""
+
+    def __init__(self, model: Classifier) -> None:
+        self.whole, self.grid = whole_numbers(model), model.grid
+        self.model = copy.deepcopy(model).double().eval().requires_grad_(False)
+
+    def read(self) -> Numbers:
+        """Return all numbers of the model."""
+        model = self.model
+        return Numbers(
+            model.config,
+            self._embedding() if model.config.tokens else self._dense("encoder"),
+            tuple(self._layer(f"layers.{i}", block) for i, block in enumerate(model.blocks)),
+            None if model.hidden is None else self._dense("hidden"),
+            self._dense("decoder"),
+            None if self.whole is None or self.grid is None else self.grid.bits,
+        )
+
+    def _weights(self, name: str) -> tuple[Array, Array | None, int]:
+        """Return a parameter as it is, or as whole numbers; their scales; how many bits they have."""
+        if self.whole is None or self.grid is None:
+            return _array(self.model.get_parameter(name)), None, 8
+        return _array(self.whole[name].double()), _array(self.grid.scales[name].double()), bits_of(name, self.grid.bits)
+
+    def _dense(self, path: str) -> Dense:
+        weight, scale, bits = self._weights(f"{path}.weight")
+        bias = self.model.get_submodule(path).bias
+        return Dense(weight, None if bias is None else _array(bias), None if scale is None else scale[:, 0], bits)
+
+    def _embedding(self) -> Embedding:
+        vectors, scale, _ = self._weights("encoder.weight")
+        return Embedding(vectors, None if scale is None else scale[:, 0])
+
+    def _layer(self, path: str, block: Block) -> LayerNumbers:
+        ssm = block.ssm
+        log_poles, B = ssm.discretized()
+        C = ssm.gain * torch.view_as_complex(ssm.C)
+        heard = _array(ssm.mask)  # a masked state gets no input, so it is silent for ever
+        if not isinstance(ssm, S4DLayer):
+            heard[:1] |= not heard.any()  # an S5 layer keeps at least one state
+        scale, shift = _norm(block.norm)
+        layer = LayerNumbers(
+            poles=_array(log_poles.exp())[heard],
+            B=_array(B)[heard],
+            C=_array(C)[..., heard],
+            D=_array(ssm.D),
+            scale=scale,
+            shift=shift,
+            gate=None if block.gate is None else self._dense(f"{path}.gate"),
+            value=None if block.value is None else self._dense(f"{path}.value"),
+            channel=_array(ssm.channel)[heard] if isinstance(ssm, S4DLayer) else None,
+        )
+        # S4D's C stays multiplied by B, in floats: whole numbers with a complex B beside them would take more room.
+        return self._on_grid(layer, f"{path}.ssm", ssm, heard) if isinstance(ssm, S5Layer) else layer
+
+    def _on_grid(self, layer: LayerNumbers, path: str, ssm: S5Layer, heard: Array) -> LayerNumbers:
+        """Return an S5 layer with whole numbers in B and C, if they are on a grid."""
+        B, B_scale, bits = self._weights(f"{path}.B")
+        C, C_scale, _ = self._weights(f"{path}.C")
+        if B_scale is None or C_scale is None:
+            return layer
+        factor = _array(ssm.discretization_factors()[1])
+        scales = StateScales(bits, B_scale[heard, 0, 0], factor[heard], ssm.gain * C_scale[..., 0, 0])
+        return replace(layer, B=_complex(B)[heard], C=_complex(C)[..., heard], state_scales=scales)
 
 
 def _norm(norm: nn.Module) -> tuple[Array, Array]:
@@ -65,8 +110,8 @@ def _norm(norm: nn.Module) -> tuple[Array, Array]:
     return scale, bias - _array(norm.running_mean) * scale
 
 
-def _dense(layer: Any) -> Dense:
-    return Dense(_array(layer.weight), None if layer.bias is None else _array(layer.bias))
+def _complex(parts: Array) -> Array:
+    return parts[..., 0] + 1j * parts[..., 1]
 
 
 def _array(tensor: Any) -> Array:

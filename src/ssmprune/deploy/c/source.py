@@ -13,9 +13,9 @@ import numpy as np
 from ...errors import InputError
 from ...files import write_atomically
 from . import packing
-from .numbers import Array, Dense, LayerNumbers, Numbers
+from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers
 from .packing import Groups, Matrix, padded, padded_row
-from .text import filled, floats, identifier, integers, renamed, resolved, table
+from .text import filled, floats, identifier, integers, renamed, resolved, table, words
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier
@@ -92,15 +92,16 @@ class _Writer:
     def write(self, prefix: str, header: str, last: str) -> tuple[str, str]:
         """Return the C file, with one of the engine's parts at its end, and the header."""
         tables = self._tables()
-        words = {"PREFIX": prefix.upper(), "HEADER": header, **self._sizes()}
-        before = "".join(self._engine(name) for name in ("0_top", "1_vectors", "2_product", "3_functions", "4_layer"))
+        values = {"PREFIX": prefix.upper(), "HEADER": header, **self._sizes()}
+        product = "2_product" if self.numbers.bits is None else "2_integers"
+        before = "".join(self._engine(name) for name in ("0_top", "1_vectors", product, "3_functions", "4_layer"))
         middle = [self._engine("5_s5" if self.s5 else "5_s4d"), self._engine("6_block")]
         after = [self._engine(name) for name in ("7_ends", "8_whole" if self.config.bidirectional else "8_stream")]
         end = self._engine(last)
         input_type = "int32_t" if self.config.tokens else "float"
 
         def finished(text: str) -> str:
-            return renamed(filled(text, words), prefix, input_type)
+            return renamed(filled(text, values), prefix, input_type)
 
         engine = finished("".join([*middle, *after, end]))
         return (finished(before) + tables + engine).rstrip() + "\n", finished(
@@ -119,6 +120,8 @@ class _Writer:
         return {
             "S5": self.s5,
             "S4D": not self.s5,
+            "INTEGERS": self.numbers.bits is not None,
+            "FOUR_BITS": self.numbers.bits == 4,
             "BIDIRECTIONAL": config.bidirectional,
             "BACKWARD_DELAY": bool(config.backward_delay),
             "PRENORM": config.prenorm,
@@ -137,6 +140,7 @@ class _Writer:
         config, row = self.config, self.row
         states = self._states()
         drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
+        longest = max([row, *drives, 0 if config.tokens else padded(config.inputs)])
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
             "INPUTS": config.inputs,
@@ -148,12 +152,15 @@ class _Writer:
             "STRIDE": 1 if config.tokens else config.inputs,
             "WIDEST": max([row, *drives]),
             "DECODER_ROW": padded(config.outputs),
+            "LONGEST": longest,
+            "BITS": "4 bits (first and last layers: 8)" if self.numbers.bits == 4 else "8 bits",
             "NORM_EPS": f"{config.norm_eps:.9g}",
             "MODE_PARTS": 4 + 2 * config.bidirectional,
             "STATES": max(1, sum(states)),
             "STATES_EACH": ", ".join(map(str, states)),
             "STATES_ROOM": max(1, *states),
             "STACK": FLOAT * (max([row, *drives]) + rows * row),
+            "UNPACKED": 2 * FLOAT * longest * packing.PANEL,
             "WORKSPACE": 2 * row + max([0, *drives]),
             **_words(config),
             "ANSWER": config.width if config.retrieval else config.outputs,
@@ -173,9 +180,8 @@ class _Writer:
         rows = [self._layer(i, layer) for i, layer in enumerate(self.numbers.layers)]
         ends = [table("layer", "LAYERS", rows)]
         numbers, row = self.numbers, self.row
-        if self.config.tokens:
-            embedding = np.stack([padded_row(vector, row) for vector in numbers.encoder.weight.T])
-            self.parts.append(floats("EMBEDDING", embedding))
+        if isinstance(numbers.encoder, Embedding):
+            self._embedding(numbers.encoder)
         else:
             ends.append(self._single("ENCODER", numbers.encoder, self.config.inputs))
         if numbers.hidden is not None:
@@ -184,8 +190,16 @@ class _Writer:
         zeros = [floats("NO_BIAS", np.zeros(self.bias))] if self.bias else []
         return "/* ---- Weights ---- */\n\n" + "\n".join([*zeros, *self.parts, *ends]) + "\n"
 
+    def _embedding(self, embedding: Embedding) -> None:
+        vectors = np.stack([padded_row(vector, self.row) for vector in embedding.vectors])
+        if embedding.scale is None:
+            self.parts.append(floats("EMBEDDING", vectors))
+        else:
+            self.parts.append(integers("EMBEDDING", vectors.astype(int), "int8_t"))
+            self.parts.append(floats("EMBEDDING_SCALE", embedding.scale))
+
     def _single(self, name: str, dense: Dense, row: int) -> str:
-        packed = packing.matrix(dense.weight, dense.bias, row)
+        packed = packing.matrix(dense, row)
         return f"static const matrix {name} = {self._matrix(name.lower(), packed)};\n"
 
     def _layer(self, index: int, layer: LayerNumbers) -> str:
@@ -195,7 +209,7 @@ class _Writer:
             members.append(self._vector(f"{name}_{index}", padded_row(getattr(layer, name))))
         for name, dense in (("gate", layer.gate), ("value", layer.value)):
             if dense is not None:
-                packed = packing.matrix(dense.weight, dense.bias, self.row)
+                packed = packing.matrix(dense, self.row)
                 members.append(self._matrix(f"{name}_{index}", packed))
         return "    {" + ",\n     ".join(members) + "}"
 
@@ -204,8 +218,12 @@ class _Writer:
             str(len(layer.poles)),
             self._vector(f"pole_re_{index}", layer.poles.real),
             self._vector(f"pole_im_{index}", layer.poles.imag),
-            self._matrix(f"B_{index}", packing.drive(layer)),
         ]
+        if layer.state_scales is not None:
+            factor = layer.state_scales.factor
+            members.append(self._vector(f"factor_re_{index}", factor.real))
+            members.append(self._vector(f"factor_im_{index}", factor.imag))
+        members.append(self._matrix(f"B_{index}", packing.drive(layer)))
         for direction, name in enumerate(("C", "C_back")[: len(layer.C)]):
             members.append(self._matrix(f"{name}_{index}", packing.readout(layer, direction)))
         return members
@@ -222,9 +240,19 @@ class _Writer:
     def _matrix(self, name: str, matrix: Matrix) -> str:
         """The initialiser of a matrix."""
         panels, inner, _ = matrix.weights.shape
-        weights = self._vector(name, matrix.weights)
-        if matrix.bias is None:
-            bias, self.bias = "NO_BIAS", max(self.bias, matrix.outputs)
+        members = [str(inner), str(matrix.row), str(panels)]
+        if matrix.scale is None:
+            members.append(self._vector(name, matrix.weights))
         else:
-            bias = self._vector(f"{name}_bias", matrix.bias)
-        return f"{{{inner}, {matrix.row}, {panels}, {weights}, {bias}}}"
+            members += [str(matrix.bits)] if self.features["FOUR_BITS"] else []
+            members += [self._words(name, matrix), self._vector(f"{name}_scale", matrix.scale)]
+        if matrix.bias is None:
+            members.append("NO_BIAS")
+            self.bias = max(self.bias, matrix.outputs)
+        else:
+            members.append(self._vector(f"{name}_bias", matrix.bias))
+        return f"{{{', '.join(members)}}}"
+
+    def _words(self, name: str, matrix: Matrix) -> str:
+        self.parts.append(words(name, packing.words(matrix.weights, matrix.bits)))
+        return name

@@ -35,9 +35,14 @@ def floats(name: str, values: Array) -> str:
     return _array("float", name, [_float(value) for value in single.tolist()])
 
 
-def integers(name: str, values: Array) -> str:
-    """Return a constant array of ints."""
-    return _array("int", name, [str(value) for value in values.ravel().tolist()])
+def integers(name: str, values: Array, kind: str = "int") -> str:
+    """Return a constant array of ints, or of another whole type."""
+    return _array(kind, name, [str(value) for value in values.ravel().tolist()])
+
+
+def words(name: str, values: Array) -> str:
+    """Return a constant array of words of 32 bits."""
+    return _array("uint32_t", name, [f"0x{value:08x}" for value in values.ravel().tolist()])
 
 
 def _float(value: float) -> str:

@@ -1,5 +1,11 @@
 /* A @FAMILY@ classifier, written by ssmprune: @DEPTH@ layers of width @WIDTH@, states in each: @PAIRS@.
    Compile with -O3; -march=native -mtune=generic (x86) or -mcpu=native (ARM) and -ffp-contract=fast make it faster.
+#if INTEGERS
+   Weights are whole numbers of @BITS@, each row with a scale; poles, norms and biases are floats.
+#endif
+#if INTEGERS && S4D
+   So is C: times B, as loops need it, it takes less room than whole numbers with a complex B beside them.
+#endif
    See @HEADER@ for how to call it, and the end of this file for a program to try it with. */
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -23,6 +29,9 @@
 #define STRIDE @STRIDE@ /* from one step's input to the next */
 #define WIDEST @WIDEST@
 #define DECODER_ROW @DECODER_ROW@
+#if INTEGERS
+#define LONGEST @LONGEST@ /* inputs of a matrix that blocks of steps go through, filled up to whole words */
+#endif
 #if LAYER_NORM
 #define NORM_EPS @NORM_EPS@f
 #endif

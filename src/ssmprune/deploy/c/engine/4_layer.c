@@ -5,6 +5,10 @@ typedef struct {
     int n;                /* states */
     const float *pole_re; /* n each */
     const float *pole_im;
+#if INTEGERS
+    const float *factor_re; /* n each: what the discretisation makes of B */
+    const float *factor_im;
+#endif
     matrix B;             /* u to what it feeds into [Re x, Im x] */
     matrix C;             /* [Re x, Im x] to y */
 #if BIDIRECTIONAL

@@ -5,7 +5,11 @@
 static void encode(const int32_t *in, float *x, int steps) {
     for (int t = 0; t < steps; t++)
         if (in[t] >= 0 && in[t] < MODEL_INPUTS)
+#if INTEGERS
+            for (int i = 0; i < ROW; i++) x[t * ROW + i] = EMBEDDING_SCALE[in[t]] * EMBEDDING[(size_t)in[t] * ROW + i];
+#else
             memcpy(x + t * ROW, EMBEDDING + (size_t)in[t] * ROW, ROW * sizeof *x);
+#endif
         else /* no token: say nothing rather than read what is not there */
             memset(x + t * ROW, 0, ROW * sizeof *x);
 }

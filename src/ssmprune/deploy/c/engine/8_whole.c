@@ -17,7 +17,11 @@ static void forwards(const layer *l, sequence all, size_t length, scratch *s) {
         const float *u = input_of(l, all.x + at * ROW, s, steps);
 #if S5
         const size_t row = (size_t)l->B.panels * PANEL;
+#if INTEGERS
+        feed(l, u, all.v + at * row, steps);
+#else
         product(&l->B, u, all.v + at * row, steps);
+#endif
         memcpy(s->v, all.v + at * row, (size_t)steps * row * sizeof(float));
         scan(l, states, s->v, steps, 0);
         product(&l->C, s->v, all.y + at * ROW, steps);

@@ -14,7 +14,12 @@ extern "C" {
 #define MODEL_FEATURES @WIDTH@ /* numbers that stand for a document */
 #endif
 
+#if INTEGERS
+/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step and, unless it
+   is a single one, up to @UNPACKED@ for weights as floats). */
+#else
 /* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step). */
+#endif
 #ifndef MODEL_BLOCK
 #define MODEL_BLOCK 16
 #endif
