@@ -21,13 +21,13 @@ def model(family, bidirectional=False, delay=0, **options):
     return Classifier(config).double().eval()
 
 
-def layer_inputs(net, x):
+def layer_inputs(net, x, lengths=None):
     """What enters each SSM layer, by hand."""
     found = {}
     for path in sp.read(net):
         net.get_submodule(path).register_forward_hook(lambda _, u, y, path=path: found.update({path: u[0]}))
     with torch.no_grad():
-        net(x)
+        net(x, lengths)
     return {path: u.numpy() for path, u in found.items()}
 
 

@@ -32,10 +32,22 @@ def test_moments_are_the_means_over_the_sampled_steps(family, bidirectional, del
 def test_padding_does_not_count(family, bidirectional, delay):
     net, x = model(family, bidirectional, delay), torch.randn(3, 17, 2, dtype=torch.float64)
     lengths = torch.tensor([17, 9, 2])
-    inputs = layer_inputs(net, x)
+    inputs = layer_inputs(net, x, lengths)
     steps = [[k for k in range(16, -1, -3) if k < length] for length in lengths]
     for path, found in sp.collect(net, [sp.Padded(x, lengths)], every=3).items():
         assert_moments(found, moments(sp.read(net)[path], inputs[path], steps))
+
+
+@kinds
+def test_what_padding_holds_does_not_matter(family, bidirectional, delay):
+    net, x = model(family, bidirectional, delay), torch.randn(3, 17, 2, dtype=torch.float64)
+    lengths = torch.tensor([17, 9, 2])
+    zeros, tens = (x.clone(), x.clone())
+    for padded, value in ((zeros, 0), (tens, 10)):
+        padded[torch.arange(17) >= lengths[:, None]] = value
+    ours, theirs = (sp.collect(net, [sp.Padded(padded, lengths)]) for padded in (zeros, tens))
+    for path in ours:
+        assert_moments(ours[path], (theirs[path].gram, theirs[path].cross, theirs[path].power))
 
 
 @pytest.mark.parametrize("family", ["s5", "s4d"])

@@ -63,7 +63,10 @@ def test_every_kind_of_model(family, options, cache):
     lengths = torch.tensor([20, 7, 1, 12])
     fast = compile(model, threads=2, cache=cache)
     assert close(fast(x), forward(model, x))
-    assert close(fast(x, lengths), forward(model, x, lengths))
+    ours, theirs = fast(x, lengths), forward(model, x, lengths)
+    if model.config.pooling == "none":  # what a model says about padding is nobody's business
+        ours, theirs = (y[torch.arange(20) < lengths[:, None]] for y in (ours, theirs))
+    assert close(ours, theirs)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

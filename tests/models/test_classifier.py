@@ -169,12 +169,36 @@ def test_parts_of_long_sequences_change_nothing(options, monkeypatch):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("prenorm", [False, True])
 @torch.no_grad()
-def test_padding_does_not_reach_the_logits(pooling):
-    model = small(pooling=pooling).eval()
+def test_padding_does_not_reach_the_logits(pooling, family, bidirectional, prenorm):
+    model = small(family=family, pooling=pooling, bidirectional=bidirectional, prenorm=prenorm).eval()
+    for block in model.layers:
+        block.norm.bias.normal_()  # so that silence comes out of it as something else
     x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
     alone = torch.cat([model(row[None, :length]) for row, length in zip(x, lengths, strict=True)])
     close(model(x, lengths), alone)
+    x[torch.arange(x.shape[1]) >= lengths[:, None]] = 10
+    assert (model(x, lengths) - alone).abs().max() < 1e-6 * max(1, alone.abs().max())
+
+
+@torch.no_grad()
+def test_a_model_that_lets_padding_in_says_so_and_old_configs_do():
+    config = small(bidirectional=True).config
+    assert config.padding == "cut"
+    assert Config.from_dict(config.to_dict()) == config
+    old = {name: value for name, value in config.to_dict().items() if name != "padding"}
+    assert Config.from_dict(old).padding == "seen"
+    torch.manual_seed(0)
+    model = Classifier(Config.from_dict(old)).eval()
+    x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
+    before = model(x, lengths)
+    x[torch.arange(x.shape[1]) >= lengths[:, None]] = 10
+    assert (model(x, lengths) - before).abs().max() > 1e-3
+    with pytest.raises(InputError, match="padding must be one of cut, seen"):
+        Config("s5", 1, 2, 3, (4,), padding="let in")
 
 
 def test_retrieval_compares_the_two_halves_of_the_batch():

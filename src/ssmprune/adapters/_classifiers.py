@@ -121,6 +121,7 @@ def build(layers: list[LayerParameters], weights: Weights, **architecture: Any) 
         outputs=outputs,
         width=width,
         states=states,
+        padding="seen",  # as all original codes have it
         **layers[0].options(),
         **architecture,
     )

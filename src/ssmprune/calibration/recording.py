@@ -13,6 +13,7 @@ from ..adapters import Layer
 from ..arrays import Real, is_count
 from ..errors import InputError
 from ..layout import ChannelLayout
+from ..models.classifier import Classifier
 from ..regression.least_squares import Residual
 from ..regression.moments import Moments
 from ..system import DiagonalSystem
@@ -76,7 +77,7 @@ def record(
         for path, module in modules.items()
     ]
     try:
-        model(for_model(model, x))
+        run(model, sequences)
     except _AllSeen:
         return
     finally:
@@ -84,6 +85,12 @@ def record(
             hook.remove()
     missed = next(path for path, left in waiting.items() if left)
     raise InputError(f"Layer {missed!r} did not see every sequence; is it used in the model's forward?")
+
+
+def run(model: nn.Module, sequences: Sequences) -> Any:
+    """Run a model on some sequences; where they end is told to our own models, which others do not take."""
+    x = for_model(model, sequences.x)
+    return model(x, sequences.lengths) if isinstance(model, Classifier) else model(x)
 
 
 def for_model(model: nn.Module, x: Tensor) -> Tensor:

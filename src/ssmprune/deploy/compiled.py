@@ -69,7 +69,7 @@ class Compiled:
         batch, length = values.shape[:2]
         valid = self._valid(lengths, batch, length)
         each = (length,) if self.config.pooling == "none" else ()
-        out = np.empty((batch, *each, self.answer), np.float32)
+        out = np.zeros((batch, *each, self.answer), np.float32)
         share = -(-batch // (SHARES * self.threads)) if self.threads > 1 else batch
         parts = [slice(at, at + share) for at in range(0, batch, share)]
         for _ in (self._pool.map if self._pool else map)(lambda p: self._run(values[p], valid[p], out[p]), parts):
@@ -131,7 +131,8 @@ class Compiled:
             raise InputError(f"Expected whole lengths of shape ({batch},), got {valid.dtype} of shape {valid.shape}.")
         if not 1 <= int(valid.min()) <= int(valid.max()) <= length:
             raise InputError(f"Expected lengths from 1 to {length}, got {valid.tolist()}.")
-        if self.config.pooling == "none":  # every step has its logits, padding too
+        cut = self.config.bidirectional and self.config.padding == "cut"
+        if self.config.pooling == "none" and not cut:  # every step has its logits, padding too
             return np.full(batch, length, np.uintp)
         return valid.astype(np.uintp)
 

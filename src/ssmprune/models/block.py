@@ -33,9 +33,12 @@ class Block(nn.Module):
         self.gate = dense(width, width) if config.activation != "gelu" else None
         self.value = dense(width, width) if config.activation == "full_glu" else None
 
-    def forward(self, x: Tensor) -> Tensor:  # (batch, length, width) -> the same
-        """Return the block's output for whole sequences."""
-        return self._after(self._gated(x, self.ssm(self._before(x))))
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:  # (batch, length, width) -> the same
+        """Return the block's output for whole sequences; steps that are `padding` (batch, length) excite no state."""
+        u = self._before(x)
+        if padding is not None:
+            u = u.masked_fill(padding[..., None], 0)
+        return self._after(self._gated(x, self.ssm(u)))
 
     def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, chunk, width)
         """Return the outputs for the next chunk and the state after it."""

@@ -71,7 +71,10 @@ class Classifier(nn.Module):
         return other
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return logits; `lengths` (batch,) keeps padding out of the pooling (it still enters the layers)."""
+        """Return logits; `lengths` (batch,) keeps padding out of the pooling, and out of the backward scans.
+
+        A model whose config says padding "seen" keeps it out of the pooling alone.
+        """
         self._check(x, lengths)
         if torch.is_grad_enabled() or self.training:
             return self.head(self._features(x, lengths))
@@ -127,25 +130,32 @@ class Classifier(nn.Module):
 
     def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
-        x = self._encoded(x)
+        if lengths is not None:
+            lengths = lengths.to(x.device).long()
+        x = self._encoded(x, self._padding(x, lengths))
         if self._built_as.pooling == "none":
             return x
         if lengths is None:
             return x.mean(1) if self._built_as.pooling == "mean" else x[:, -1]
-        lengths = lengths.to(x.device).long()
         if self._built_as.pooling == "last":
             return x[torch.arange(len(x), device=x.device), lengths - 1]
         valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return torch.einsum("blh,bl->bh", x, valid / lengths[:, None].to(x.dtype))
 
-    def _encoded(self, x: Tensor) -> Tensor:
+    def _padding(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
+        """Mark the steps (batch, length) that layers must not see: forward scans have not met them before the end."""
+        if lengths is None or not self._built_as.bidirectional or self._built_as.padding == "seen":
+            return None
+        return torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
+
+    def _encoded(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return the features (batch, length, width) of all steps; long sequences go in parts if possible."""
         steps = steps_at_once(self._built_as.width)
         at_once = self._built_as.bidirectional or self._built_as.family == "s4d"  # S4D convolves whole sequences
         if at_once or torch.is_grad_enabled() or self.training or x.shape[1] <= steps:
             x = self.encoder(x)
             for block in self.blocks:
-                x = block(x)
+                x = block(x, padding)
             return x
         layers, parts = self.initial_state(len(x)).layers, []
         for part in torch.split(x, steps, dim=1):

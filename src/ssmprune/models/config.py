@@ -16,6 +16,7 @@ CHOICES = {
     "norm": ("batch", "layer"),
     "activation": ("gelu", "half_glu1", "half_glu2", "full_glu"),
     "pooling": ("mean", "last", "none"),
+    "padding": ("cut", "seen"),
 }
 CLIP = -1e-4  # the largest real part of a pole stored in the form "clip"
 POSITIVE = ("inputs", "outputs", "width", "blocks", "step_min", "step_max", "step_rescale", "norm_eps")
@@ -84,6 +85,7 @@ class Config:
     dropout: float = 0.0  # one decision per sequence and feature, kept over time
     pooling: str = "mean"
     retrieval: bool = False  # two documents per example
+    padding: str = "cut"  # "seen": what follows a sequence's length enters the backward scan, as in the original codes
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -122,7 +124,10 @@ class Config:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Config:
-        """Return the config that `to_dict` wrote; unknown and missing names are errors."""
+        """Return the config that `to_dict` wrote; unknown and missing names are errors.
+
+        One that does not speak of padding is of a model that was trained when all models let it in.
+        """
         names = {field.name for field in fields(Config)}
         if unknown := sorted(set(values) - names):
             raise InputError(f"Unknown config entries {', '.join(unknown)}; known are {', '.join(sorted(names))}.")
@@ -130,7 +135,7 @@ class Config:
         if not isinstance(states, (list, tuple)):
             raise InputError(f"Config.states must be a list of states per layer, not {states!r}.")
         try:
-            return Config(**{**values, "states": tuple(states)})
+            return Config(**{"padding": "seen", **values, "states": tuple(states)})
         except TypeError as error:
             raise InputError(f"The config is incomplete: {error}.") from error
 

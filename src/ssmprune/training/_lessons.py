@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..calibration.batches import Padded, take
-from ..calibration.recording import Sequences, for_model
+from ..calibration.recording import Sequences, run
 from ..errors import InputError
-from ..models.classifier import Classifier
 
 BATCH = 32  # sequences of a step
 STEPS_AT_ONCE = 2**15  # over all sequences of a backward pass: bounds the memory
@@ -35,8 +34,8 @@ def joined(batches: list[Sequences]) -> list[Sequences]:
     """Join batches of equally long sequences that follow each other, so that all lessons but the last are full."""
     runs = groupby(batches, key=lambda batch: (batch.x.shape[1:], batch.lengths is None))
     together = []
-    for _, run in runs:
-        xs, lengths = zip(*run, strict=True)
+    for _, alike in runs:
+        xs, lengths = zip(*alike, strict=True)
         together.append(Sequences(torch.cat(xs), None if lengths[0] is None else torch.cat(lengths)))
     return together
 
@@ -56,14 +55,13 @@ def in_memory(lesson: Sequences) -> list[Sequences]:
 
 def answer(model: nn.Module, part: Sequences) -> Tensor:
     """Return what a model answers, without its answers at steps that are padding."""
-    x, lengths = for_model(model, part.x), part.lengths
-    given = model(x, lengths) if isinstance(model, Classifier) else model(x)
+    given, lengths = run(model, part), part.lengths
     output = given[0] if isinstance(given, tuple | list) else given
     if not isinstance(output, Tensor):
         raise InputError(f"Recovery compares output tensors; {type(model).__name__} gave {type(output).__name__}.")
-    if lengths is None or output.ndim < 3 or output.shape[:2] != x.shape[:2]:
+    if lengths is None or output.ndim < 3 or output.shape[:2] != part.x.shape[:2]:
         return output
-    return output[torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]]
+    return output[torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]]
 
 
 def divergence_of_logits(logits: Tensor, expected: Tensor) -> Tensor:

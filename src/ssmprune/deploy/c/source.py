@@ -123,6 +123,7 @@ class _Writer:
             "INTEGERS": self.numbers.bits is not None,
             "FOUR_BITS": self.numbers.bits == 4,
             "BIDIRECTIONAL": config.bidirectional,
+            "CUTS_PADDING": config.bidirectional and config.padding == "cut",
             "BACKWARD_DELAY": bool(config.backward_delay),
             "PRENORM": config.prenorm,
             "LAYER_NORM": config.norm == "layer",

@@ -70,6 +70,9 @@ static void mean(const float *x, size_t valid, float *features) {
 void model_run(float *workspace, const model_input *in, size_t length, size_t valid, float *out) {
     scratch s;
     sequence all;
+#if CUTS_PADDING
+    length = valid; /* each direction runs over the true length */
+#endif
     all.x = workspace;
     all.y = all.x + length * ROW;
 #if S5
