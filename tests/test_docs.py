@@ -2,12 +2,15 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import ssmprune as sp
+from ssmprune.tasks.smnist import TASK
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -42,6 +45,30 @@ def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
     assert sum(len(system.log_poles) for system in sp.read(names["patient"]).values()) == 32
 
 
+@pytest.mark.slow
+def test_the_ten_lines_of_the_readme_run_and_each_prunes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = Path(sp.__file__).parent / "demo"
+    shutil.copy(shipped / "smnist-s5.safetensors", "model.safetensors")
+    names = {"loader": [torch.from_numpy(TASK.load("train", shipped).batch(np.arange(30)).x)]}
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    sizes = []
+    for line in block.splitlines():
+        exec(line, names)
+        if line.startswith("small ="):
+            sizes.append(sum(names["small"].config.states))
+    whole = sum(names["model"].config.states)
+    assert len(sizes) == 4
+    assert max(sizes) < 0.75 * whole
+    assert sum(sp.load("small.safetensors").config.states) == sizes[-1]
+
+
+def test_the_readme_works_outside_the_repository():
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
 def rows(path):
     """The rows of the tables on a page, as lists of cells."""
     lines = (line.strip().strip("|") for line in path.read_text().splitlines() if line.startswith("|"))
@@ -69,5 +96,5 @@ def test_links_lead_to_files_that_are_there(page):
     assert [link for link in local if not (page.parent / link).exists()] == []
     raw = "https://raw.githubusercontent.com/ssmprune/ssmprune/main/"
     ours = [link.removeprefix(raw) for link in links if link.startswith(raw)]
-    ours += [re.sub(r".*?/(?:blob|tree)/main/", "", link) for link in links if "/ssmprune/blob/main/" in link]
+    ours += [found[1] for link in links if (found := re.search(r"/ssmprune/ssmprune/(?:blob|tree)/main/(.*)", link))]
     assert [link for link in ours if not (ROOT / link).exists()] == []
