@@ -349,7 +349,7 @@ def write_corpus() -> None:
     (CORPUS / "cache.safetensors").unlink(missing_ok=True)
     load_or_make(CORPUS / "cache.safetensors", lambda: {"x": np.arange(20)})
     lists: dict[str, object] = {
-        "checkpoints": [{"name": "m", "file": "m.safetensors"}],
+        "checkpoints": [{"name": "m", "file": "m.safetensors", "family": "s5", "stored_states": 2, "task": "smnist"}],
         "methods": ["last"],
         "ratios": [0.5],
         "seeds": [0],

@@ -1,9 +1,13 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import ssmprune as sp
+from ssmprune import adapters
+from ssmprune.discretization import DISCRETIZATIONS
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
@@ -128,3 +132,43 @@ dplr = nn.ParameterDict({name: nn.Parameter(torch.zeros(2)) for name in ("A_real
 def test_models_that_are_not_linear_time_invariant_are_refused(foreign, reason):
     with pytest.raises(sp.InputError, match=reason):
         sp.read(foreign)
+
+
+def test_reading_copies_large_arrays_once():
+    """The system keeps a B and a C in double precision; on the way there is no room for several more of each."""
+    layer = S5Layer(width=256, n=512)
+    sp.read(layer)
+    tracemalloc.start()
+    systems = sp.read(layer)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    (system,) = systems.values()
+    assert peak < 1.6 * (system.B.nbytes + system.C.nbytes)
+
+
+def test_shrinking_discretises_each_layer_once(monkeypatch):
+    calls = []
+    monkeypatch.setitem(DISCRETIZATIONS, "zoh", lambda *arguments: calls.append(arguments) or sp.zoh(*arguments))
+    model = torch.nn.Sequential(S5Layer(4, 6), S5Layer(4, 6))
+    plan = sp.make_plan(sp.read(model), 0.5)
+    calls.clear()
+    sp.shrink(model, plan)
+    assert len(calls) == 2
+
+
+def test_masks_handed_to_an_adapter_may_be_written_to():
+    """A plan's are read-only, which torch warns of."""
+    layer = S5Layer(4, 6)
+    seen = []
+
+    class Curious(type(adapters.found()["s5"])):
+        def mask(self, layer, keep):
+            seen.append(keep.flags.writeable)
+            torch.from_numpy(keep)
+
+        shrink = mask
+
+    plan = sp.make_plan(sp.read(layer), 0.5)
+    for action in (sp.mask, sp.shrink):
+        action(layer, plan, adapter=Curious())
+    assert seen == [True, True]

@@ -21,7 +21,10 @@ def tiny_results(folder, models=("s5", "s4d")):
     about = {
         "format": sweeps.FORMAT,
         "version": sweeps.VERSION,
-        "checkpoints": [{"name": file.stem, "file": str(file), "task": "smnist"} for file in files.values()],
+        "checkpoints": [
+            {"name": file.stem, "file": str(file), "family": family, "stored_states": 20, "task": "smnist"}
+            for family, file in files.items()
+        ],
         "methods": METHODS,
         "ratios": RATIOS,
         "seeds": [0, 1],

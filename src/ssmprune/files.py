@@ -7,16 +7,17 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import is_count, is_number, is_share
 from .errors import InputError
 
 ABANDONED = 3600  # seconds after which a part that nobody has renamed belongs to a process that was killed
@@ -27,11 +28,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path` so that a crash leaves the old file or the new one, never a part of one.
 
     A temporary file in the same folder is filled, flushed to the disk and renamed over the target, so of several
-    processes that write the same target one wins, with a whole file.
+    processes that write the same target one wins, with a whole file. A symbolic link stays one: its target is written.
     """
     path = Path(path)
     temporary = None
     try:
+        path = _without_links(path)
         _refuse_other_than_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -101,6 +103,47 @@ def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     if most is not None and len(content) > most:
         raise InputError(f"{path} has more than {most:,} bytes; too many for what it should hold.")
     return content
+
+
+class Kind(NamedTuple):
+    """What an entry of a JSON file may be: in words, and as a test."""
+
+    expected: str
+    fits: Callable[[Any], bool]
+
+
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+NUMBER = Kind("a number", is_number)
+FINITE = Kind("a finite number", lambda value: is_number(value) and abs(value) < 1e300)
+SHARE = Kind("a number from 0 to 1", is_share)
+COUNT = Kind("a whole number, at least 0", is_count)
+COUNTS = Kind("names with whole numbers", lambda value: isinstance(value, dict) and all(map(is_count, value.values())))
+
+
+def list_of(kind: Kind) -> Kind:
+    """Return the kind of lists whose members are all of one kind."""
+    return Kind(f"a list, each {kind.expected}", lambda value: isinstance(value, list) and all(map(kind.fits, value)))
+
+
+def check_entries(
+    origin: object, entries: Any, needed: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
+) -> None:
+    """Refuse what is no JSON object, or one whose entries lack one that is needed or are of another kind.
+
+    origin: the file, and the place in it, for the error. optional: entries that may also be absent, or null.
+
+    >>> check_entries("card.json", {"task": ["x"]}, {}, {"task": TEXT})
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: card.json: 'task' must be a text; it is ['x'].
+    """
+    if not isinstance(entries, dict):
+        raise InputError(f"{origin} must hold a JSON object; it holds {type(entries).__name__}.")
+    if missing := [name for name in needed if name not in entries]:
+        raise InputError(f"{origin} lacks {', '.join(map(repr, missing))}; it is damaged.")
+    for name, kind in {**needed, **(optional or {})}.items():
+        value = entries.get(name)
+        if not kind.fits(value) and not (name not in needed and value is None):
+            raise InputError(f"{origin}: {name!r} must be {kind.expected}; it is {value!r:.100}.")
 
 
 def save_tensors(
@@ -184,6 +227,7 @@ def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
 
 def check_writable(path: Path) -> None:
     """Refuse now what `write_atomically` would refuse after hours of work, as far as it can be foreseen."""
+    path = _without_links(path)
     _refuse_other_than_file(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -197,6 +241,14 @@ def check_new_folder(path: Path) -> None:
     check_writable(path / "file")
     if path.is_dir():
         check_writable(path.absolute().parent / "file")
+
+
+def _without_links(path: Path) -> Path:
+    """Return the path that a symbolic link leads to, there or not."""
+    final = Path(os.path.realpath(path))
+    if final.is_symlink():
+        raise InputError(f"Cannot write {path}: it is a link that leads in a circle.")
+    return final
 
 
 def _refuse_other_than_file(path: Path) -> None:

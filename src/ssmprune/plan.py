@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .allocation import Allocation, Masks, Scores
 from .arrays import Complex, Real, is_count, is_share, joined
@@ -56,11 +57,13 @@ class Plan:
             keep.flags.writeable = self.scores[layer].flags.writeable = False
         for layer, C in self.C.items():
             kept, change = int(self.keep[layer].sum()), self.D_change[layer]
-            finite = np.isfinite(C).all() and np.isfinite(change).all()
-            if C.ndim != 3 or C.shape[2] != kept or change.ndim != 1 or not finite:
+            typed = C.dtype == np.complex128 and change.dtype == np.float64
+            fitting = C.ndim == 3 and C.shape[2] == kept and change.ndim == 1
+            if not (typed and fitting and np.isfinite(C).all() and np.isfinite(change).all()):
                 raise InputError(
-                    f"Layer {layer!r} keeps {kept} states, so it needs finite C (directions, outputs, {kept}) and "
-                    f"D_change (outputs,); got {C.shape} and {change.shape}."
+                    f"Layer {layer!r} keeps {kept} states, so it needs finite complex128 C (directions, outputs, "
+                    f"{kept}) and float64 D_change (outputs,); got {C.dtype} {C.shape} and {change.dtype} "
+                    f"{change.shape}."
                 )
             C.flags.writeable = change.flags.writeable = False
 
@@ -181,7 +184,7 @@ class Plan:
                 ratio=_share(about["ratio"]),
                 fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
                 states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
-                C={layer: joined(*np.moveaxis(tensors[f"C/{layer}"], -1, 0)) for layer in refitted},
+                C={layer: _from_parts(tensors[f"C/{layer}"]) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
                 sequences=_count(about.get("sequences", 0)),  # absent where a plan has seen no data
             )
@@ -335,6 +338,12 @@ def _score(layer: str, system: DiagonalSystem, method: Method, evidence: Evidenc
             f"it returned shape {scores.shape} with {int(np.isnan(scores).sum())} NaN."
         )
     return scores
+
+
+def _from_parts(parts: NDArray[Any]) -> Complex:
+    if parts.dtype != np.float64 or parts.shape[-1:] != (2,):
+        raise ValueError(f"a C is {parts.dtype} {parts.shape}, expected float64 (..., 2)")
+    return joined(parts[..., 0], parts[..., 1])
 
 
 def _share(value: Any) -> float:

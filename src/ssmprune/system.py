@@ -72,7 +72,9 @@ class DiagonalSystem:
         if lam.ndim != 1 or B.ndim != 2 or len(B) != len(lam):
             raise InputError(f"Expected lam (n,) and B (n, inputs); got {lam.shape} and {B.shape}.")
         log_poles, factor = discretization(lam, step)
-        return cls(log_poles, factor[:, None] * B, _with_directions(C), **fields)
+        discrete: Complex = factor[:, None] * B
+        discrete.flags.writeable = False  # so that it is not copied once more
+        return cls(log_poles, discrete, _with_directions(C), **fields)
 
     @classmethod
     def from_discrete(cls, poles: ArrayLike, B: ArrayLike, C: ArrayLike, **fields: Any) -> DiagonalSystem:
@@ -132,7 +134,7 @@ class DiagonalSystem:
         digest = sha256(repr((self.gain, self.backward_delay, self.channels, self.B.shape, self.C.shape)).encode())
         with np.errstate(over="ignore"):  # numbers that no model has in single precision
             for values in (self.log_poles, self.B, self.C):
-                digest.update(values.astype(np.complex64).tobytes())
+                digest.update(np.ascontiguousarray(values, np.complex64).data)
         if self.channel is not None:
             digest.update(self.channel.tobytes())
         return digest.hexdigest()[:16]
@@ -244,6 +246,8 @@ class DiagonalSystem:
 
 
 def _frozen(array: ArrayLike, dtype: type) -> NDArray[Any]:
+    if isinstance(array, np.ndarray) and array.dtype == dtype and array.base is None and not array.flags.writeable:
+        return array  # frozen already, as the arrays of another system are
     copy: NDArray[Any] = np.array(np.asarray(array), dtype)
     copy.flags.writeable = False
     return copy

@@ -21,7 +21,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, engines
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
-from ssmprune.sweeps.store import FULL, GROWING, Key, Results, open_results
+from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
 from ssmprune.targets import largest_within
 from ssmprune.tasks._task import fewer
@@ -179,7 +179,8 @@ def as_script(root: Path, out: Path) -> subprocess.Popen:
 
 
 def test_two_sweeps_cannot_write_to_one_folder(root, tmp_path):
-    about = {"format": "ssmprune-sweep", "version": 1} | {name: [] for name in GROWING}
+    about = {"format": "ssmprune-sweep", "version": 1, "examples": 5, "split": "test"}
+    about |= {name: [] for name in ("checkpoints", "methods", "ratios", "seeds")}
     with open_results(tmp_path, about), pytest.raises(sp.InputError, match="Another sweep"):
         swept(root, tmp_path)
 

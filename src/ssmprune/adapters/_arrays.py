@@ -56,8 +56,10 @@ class ArrayPlace:
         """Return a copy of an array in double precision."""
         value = self._stored(name)
         if hasattr(value, "detach"):
-            value = value.detach().cpu()
-            value = (value.cdouble() if value.is_complex() else value.double()).numpy()
+            torch = sys.modules["torch"]
+            kind = torch.complex128 if value.is_complex() else torch.float64
+            copied: NDArray[Any] = value.detach().to("cpu", kind, copy=True).numpy()
+            return copied
         value = np.asarray(value)
         with np.errstate(invalid="ignore"):  # a damaged file's NaN may be one that signals; the system refuses it
             return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)

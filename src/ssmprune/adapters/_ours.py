@@ -42,10 +42,11 @@ class Ours(FlatFamily):
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """A masked state has no input."""
         module, flat = layer.module, "channel" in layer
+        B, mask = from_parts(layer["B"]), layer["mask"]
         return LayerParameters(
             pole_re=layer["pole_re"],
             pole_im=layer["pole_im"],
-            B=(from_parts(layer["B"]).T * layer["mask"]).T,
+            B=B if mask.all() else (B.T * mask).T,
             C=from_parts(layer["C"]),
             D=layer["D"],
             log_step=layer["log_step"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,6 +74,8 @@ def table(title: str, rows: list[dict[str, Any]]) -> Table:
 
 def show(data: Any, as_json: bool, readable: RenderableType) -> None:
     """Print a result to stdout, as JSON or for people."""
+    if sys.stdout is None:  # closed by the caller, as by `>&-`
+        return
     if as_json:
         print(json.dumps(data, indent=2))
     else:

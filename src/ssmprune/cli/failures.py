@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -29,8 +30,14 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
     arguments = with_minutes([argument for argument in arguments if argument != "--debug"])
     try:
         code = command_of(app).main(arguments, prog_name="ssmprune", standalone_mode=False)
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except (BrokenPipeError, SystemExit) as leave:  # typer and rich leave when nobody reads on, as after `| head`
+        if not isinstance(leave if isinstance(leave, BrokenPipeError) else leave.__context__, BrokenPipeError):
+            raise
+        code = _leave_pipe()  # files are written before anything is printed
     except Exception as error:
         if debug:
             raise
@@ -53,6 +60,12 @@ def with_minutes(arguments: Sequence[str]) -> list[str]:
         if argument == "--recover" and not following.removeprefix("-").replace(".", "", 1).isdecimal():
             given.append("5")
     return given
+
+
+def _leave_pipe() -> int:
+    """Give stdout another end, so that Python does not complain when it flushes it on its way out."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:

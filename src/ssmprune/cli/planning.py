@@ -18,7 +18,7 @@ from ..certificates import certify as certify_plan
 from ..errors import InputError
 from ..files import check_writable
 from ..limits import Limits
-from ..models import load
+from ..models import cards, load
 from ..plan import Plan
 from ..pruning import Pruning, Target
 from .common import (
@@ -124,6 +124,7 @@ def decide(
     """
     prepare(None)
     check_writable(out)
+    cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     model = load(checkpoint)
     batches = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(
@@ -234,7 +235,6 @@ def _row(layer: str, certificate: Certificate) -> dict[str, str]:
 
 def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
     """Return batches of unlabelled inputs of a task, as the checkpoint was trained on it, or of a file."""
-    from ..models import cards
     from ..training.calibration_inputs import unlabelled
 
     return list(unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
@@ -250,15 +250,12 @@ def _first_sequence(batches: list[Any] | None) -> Any:
 
 def task_name(checkpoint: Path, validate: str | None, calibrate: str | None) -> str | None:
     """Return the task that --validate names, else the card, else --calibrate; None where none of them does."""
-    from ..models import cards
-
     named = validate or cards.read_card(checkpoint).get("task")
     return named or (calibrate if calibrate in tasks.found() else None)
 
 
 def _accuracy(checkpoint: Path, name: str | None, examples: int, root: Path | None) -> Callable[[Any], float]:
     """Return what counts right answers on the validation data of a task."""
-    from ..models import cards
     from ..tasks._task import fewer
     from ..training.evaluate import evaluate
 

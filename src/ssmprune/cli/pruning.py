@@ -53,6 +53,7 @@ def plan(**options: Any) -> None:
 @app.command()
 def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Silence the states a plan prunes; the model keeps its size."""
+    cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     plan = Plan.load(plan_file)
     save(apply.mask(load(checkpoint), plan), out)
     cards.pass_on(checkpoint, out)
@@ -62,6 +63,7 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
 @app.command()
 def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Remove the states a plan prunes; the model gets smaller and faster."""
+    cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     plan = Plan.load(plan_file)
     small = apply.shrink(load(checkpoint), plan)
     small.history += (f"pruned by {plan.title}",)

@@ -8,8 +8,10 @@ from typing import Any
 
 from .. import tasks
 from ..errors import InputError
-from ..files import read_whole, write_atomically
+from ..files import COUNTS, TEXT, check_entries, read_whole, write_atomically
 from ..tasks._task import Task
+
+ENTRIES = {"task": TEXT, "task_parameters": COUNTS, "model": TEXT}  # all that is read of a card; none is needed
 
 
 def card_path(checkpoint: Path) -> Path:
@@ -37,9 +39,8 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable card ({error}); mend or remove it.") from error
-    if not isinstance(card, dict):
-        raise InputError(f"{path} must hold a JSON object; it holds {type(card).__name__}.")
-    return card
+    check_entries(path, card, {}, ENTRIES)
+    return dict(card)
 
 
 def of_training(log: Path) -> dict[str, Any]:
@@ -91,7 +92,4 @@ def task_of(checkpoint: Path, name: str | None = None) -> Task:
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:
     """Return the parameters of the task that a checkpoint was trained with, empty where its card names none."""
     card = read_card(checkpoint)
-    parameters = card.get("task_parameters", {}) if card.get("task") == task else {}
-    if not isinstance(parameters, dict):
-        raise InputError(f"{card_path(checkpoint)}: task_parameters must be names and numbers, not {parameters!r}.")
-    return parameters
+    return dict(card.get("task_parameters") or {}) if card.get("task") == task else {}

@@ -19,13 +19,36 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..arrays import is_share
 from ..errors import InputError
-from ..files import write_atomically
+from ..files import COUNT, COUNTS, FINITE, NUMBER, SHARE, TEXT, Kind, check_entries, list_of, write_atomically
 from ..plan import Plan
 
 FORMAT, VERSION = "ssmprune-sweep", 1
 FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
-GROWING = ("checkpoints", "methods", "ratios", "seeds")  # what a later sweep into the folder adds to
+NAME = Kind("a name without slashes", lambda value: isinstance(value, str) and is_name(value))
+RATE = Kind("a share of the rate, above 0", lambda value: is_share(value) and value > 1e-6)
+
+# What sweep.json, each of its checkpoints, and each line of cells.jsonl must hold.
+ABOUT = {
+    "checkpoints": Kind("a list", lambda value: isinstance(value, list)),
+    "methods": list_of(TEXT),
+    "ratios": list_of(SHARE),
+    "seeds": list_of(COUNT),
+    "examples": COUNT,
+    "split": TEXT,
+}
+ABOUT_OPTIONAL = {"every": COUNT, "max_loss": FINITE, "machine": TEXT, "commands": list_of(TEXT), "date": TEXT}
+ENTRY = {"name": NAME, "file": TEXT, "family": TEXT, "stored_states": COUNT, "task": TEXT}
+ENTRY_OPTIONAL = {"sha256": TEXT, "task_parameters": COUNTS}
+KEY = {
+    **{"checkpoint": NAME, "method": TEXT, "ratio": SHARE, "seed": COUNT},
+    **{"split": TEXT, "examples": COUNT, "rate": RATE},
+}
+MEASURED = {
+    **{"task": TEXT, "accuracy": FINITE, "loss": NUMBER, "states": COUNTS, "states_before": COUNTS},
+    **{"parameters": COUNT, "parameters_before": COUNT},
+}
 
 
 class Key(NamedTuple):
@@ -176,6 +199,15 @@ def plan_path(folder: Path, cell: Cell | Key) -> Path:
     return folder / "plans" / cell.checkpoint / f"{method}-{cell.ratio:.10g}-{cell.seed}.safetensors"
 
 
+def is_name(text: str) -> bool:
+    """Tell whether a text can name a checkpoint: below a folder of plans it must not lead anywhere else.
+
+    >>> [is_name(text) for text in ("smnist-s5", "..", "a/b", "")]
+    [True, False, False, False]
+    """
+    return text not in ("", ".", "..") and not {"/", "\\", "\0"} & set(text)
+
+
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text())
@@ -185,8 +217,9 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not the description of a sweep (format {FORMAT!r} expected).")
     if about.get("version") != VERSION:
         raise InputError(f"{path} has version {about.get('version')}, this ssmprune reads {VERSION}; sweep again.")
-    if missing := [name for name in GROWING if not isinstance(about.get(name), list)]:
-        raise InputError(f"{path} lacks the lists {', '.join(missing)}; it is damaged, so sweep into a new folder.")
+    check_entries(path, about, ABOUT, ABOUT_OPTIONAL)
+    for entry in about["checkpoints"]:
+        check_entries(f"{path}, checkpoints", entry, ENTRY, ENTRY_OPTIONAL)
     return about
 
 
@@ -197,13 +230,16 @@ def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
     for number, line in enumerate(_whole_lines(path), 1):
         try:
             content = json.loads(line)
-            if "refused" in content:
-                refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
-                continue
-            cell = Cell(**{name: value for name, value in content.items() if name in names})
-            cells[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
+        origin = f"Line {number} of {path}"
+        if isinstance(content, dict) and "refused" in content:
+            check_entries(origin, content, KEY | {"refused": TEXT})
+            refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
+            continue
+        check_entries(origin, content, KEY | MEASURED, {"speed": FINITE})
+        cell = Cell(**{name: value for name, value in content.items() if name in names})
+        cells[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
     return list(cells.values()), refused
 
 

@@ -16,6 +16,7 @@ from ..errors import InputError, one_of
 from ._data import data_folder
 
 SPLITS = ("train", "val", "test")
+MOST = 2**31 - 1  # of any parameter: no sequence is longer, no data set larger
 
 Inputs = NDArray[np.float32] | NDArray[np.int64]
 Lengths = NDArray[np.int64] | None
@@ -101,8 +102,10 @@ class Task(ABC):
                 names = ", ".join(self.parameters()) or "none"
                 raise InputError(f"Task {self.name!r} has no parameter {name!r}; its parameters: {names}.")
             least = 0 if name == "seed" else 1
-            if type(value) is not int or value < least:
-                raise InputError(f"Parameter {name!r} of task {self.name!r} is {value!r}; at least {least} expected.")
+            if type(value) is not int or not least <= value <= MOST:
+                raise InputError(
+                    f"Parameter {name!r} of task {self.name!r} is {value!r:.40}; expected {least} to {MOST:,}."
+                )
         return cast(Task, dataclasses.replace(cast(Any, self), **changes))
 
     def load(self, split: str, root: str | Path | None = None) -> Split:

@@ -86,6 +86,11 @@ class ListOps(Task):
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv, or draw the expressions once and keep them."""
+        if self.shortest + 1 >= self.length:
+            raise InputError(
+                f"No expression has more than {self.shortest} and less than {self.length} tokens; lower `shortest`, or "
+                "raise `length`."
+            )
         folder = find_folder(root, FOLDERS, f"basic_{split}.tsv")
         if folder and self.length > LRA_LENGTHS[0]:  # its files have nothing shorter
             rows = read_expressions(folder / f"basic_{split}.tsv")

@@ -12,6 +12,7 @@ import numpy as np
 from ...arrays import Real
 from ...errors import InputError
 from ...sweeps.store import Cell, Results
+from ...system import DiagonalSystem
 from ..figures._style import COLOURS, styles
 from ..query import Curve, checkpoints, curves, label, systems
 from .plan_files import Cut, Store
@@ -48,6 +49,7 @@ def collect_data(results: Results, room: int) -> Content:
 
 def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Content]]) -> Content:
     layers = systems(results, name)
+    check_cells(results, name, layers)
     entry = results.entry(name)
     return {
         "name": name,
@@ -64,14 +66,19 @@ def _model(results: Results, name: str, store: Store, cuts: list[tuple[Cut, Cont
             for layer, system in layers.items()
         ],
         "curves": {
-            method: [_point(results, curve, place, list(layers), store, cuts) for place in range(len(curve.cells))]
+            method: [_point(results, curve, place, layers, store, cuts) for place in range(len(curve.cells))]
             for method, curve in curves(results, name).items()
         },
     }
 
 
 def _point(
-    results: Results, curve: Curve, place: int, layers: list[str], store: Store, cuts: list[tuple[Cut, Content]]
+    results: Results,
+    curve: Curve,
+    place: int,
+    layers: dict[str, DiagonalSystem],
+    store: Store,
+    cuts: list[tuple[Cut, Content]],
 ) -> Content:
     """Return one cell: the mean over its seeds, and the states and plan of the first."""
     cell, *others = curve.cells[curve.ratios[place]]
@@ -86,6 +93,7 @@ def _point(
         "speed": cell.speed,
     }
     if path.is_file():
+        results.plan(cell).check(layers)  # whole, and of this model
         cut = Cut.read(path)
         point |= {
             "keep": [store.add(cut.pieces[cut.keep[layer]]) for layer in layers],
@@ -94,6 +102,16 @@ def _point(
         }
         cuts.append((cut, point))
     return point
+
+
+def check_cells(results: Results, name: str, layers: dict[str, DiagonalSystem]) -> None:
+    """Refuse cells that were not measured on this checkpoint."""
+    for cell in results.cells:
+        if cell.checkpoint == name and cell.states.keys() != layers.keys():
+            raise InputError(
+                f"{results.folder}: a cell of {name!r} has the layers {', '.join(cell.states)}; the model has "
+                f"{', '.join(layers)}. Put the model that was swept back, or sweep anew."
+            )
 
 
 def _command(results: Results, cell: Cell) -> str:
