@@ -218,7 +218,9 @@ def test_refitted_plans_reload_as_they_were(tmp_path):
 def test_a_plan_refuses_a_readout_of_other_states(C, D):
     plan = sp.make_plan({"ssm": twins()}, 0.5)
     fields = {name: getattr(plan, name) for name in ("keep", "scores", "method", "ratio", "fingerprints")}
-    with pytest.raises(sp.InputError, match=r"keeps 3 states, so it needs finite C \(directions, outputs, 3\)"):
+    with pytest.raises(
+        sp.InputError, match=r"keeps 3 states, so it needs finite complex128 C \(directions, outputs, 3\)"
+    ):
         sp.Plan(**fields, states_per_entry=plan.states_per_entry, C={"ssm": C}, D_change={"ssm": D})
 
 

@@ -139,8 +139,7 @@ def decide(
 
     def loss_of(points: float) -> Target:
         accuracy = _accuracy(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        used = finish or (lambda small, inputs: small)
-        return targets.max_loss(points, lambda small: accuracy(small if small is model else used(small, batches)))
+        return targets.max_loss(points, _when_finished(accuracy, model, batches, finish))
 
     goals: Goals = {
         "--ratio": (ratio, float),
@@ -153,6 +152,15 @@ def decide(
     plan = work.plan(_ratio(goals, work))
     certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
     return Decision(plan, work, certificates, out, as_json)
+
+
+def _when_finished(
+    accuracy: Callable[[Classifier], float], model: Classifier, batches: list[Any] | None, finish: Finish | None
+) -> Callable[[Classifier], float]:
+    """Return what counts the right answers of pruned models as they will be once `finish` is done with them."""
+    if finish is None:
+        return accuracy
+    return lambda small: accuracy(small if small is model else finish(small, batches))
 
 
 def _ratio(goals: Goals, work: Pruning[Any]) -> float:
