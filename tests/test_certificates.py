@@ -103,6 +103,7 @@ def test_unstable_states_do_not_spoil_the_certificate_of_the_others():
         assert 0 < certified(system, 0.5, refit)[1].exact < np.inf
 
 
+@pytest.mark.slow
 def test_a_thousand_layers_do_not_overflow():
     """The paper's expression for the whole model is a product over layers; far too large a one is infinite."""
     loud = sp.DiagonalSystem.from_discrete([0.9, 0.5], [[1], [1]], [[1, 1]])

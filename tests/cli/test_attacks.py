@@ -70,6 +70,7 @@ def change_about(about):
             yield f"checkpoint's {name} {wrong}", about | {"checkpoints": [entry | {name: wrong}]}
 
 
+@pytest.mark.slow
 def test_any_entry_of_a_sweep_may_be_damaged(ssmprune, tmp_path):
     folder = tiny_results(tmp_path, models=("s5",)).folder
     about = json.loads((folder / "sweep.json").read_text())
@@ -83,6 +84,7 @@ def test_any_entry_of_a_sweep_may_be_damaged(ssmprune, tmp_path):
     assert sum(code == 2 for code in codes.values()) > len(codes) / 2
 
 
+@pytest.mark.slow
 def test_any_entry_of_a_cell_may_be_damaged(ssmprune, tmp_path):
     folder = tiny_results(tmp_path, models=("s5",)).folder
     lines = (folder / "cells.jsonl").read_text().splitlines()
@@ -96,6 +98,7 @@ def test_any_entry_of_a_cell_may_be_damaged(ssmprune, tmp_path):
     assert codes["checkpoint", "../x", "report"] == codes["states", "['x']", "table"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "empty", "another file", "another plan", "flipped"])
 def test_a_report_refuses_a_damaged_plan(ssmprune, tmp_path, damage):
     folder = tiny_results(tmp_path).folder
@@ -124,6 +127,7 @@ def test_a_plan_whose_C_is_of_another_type_is_refused(model, tmp_path, kind):
         sp.Plan.load(path)
 
 
+@pytest.mark.slow
 def test_the_same_model_is_the_same_file(model, tmp_path):
     """In another process, too: dictionaries with another order of hashes once gave other bytes."""
     code = f"import ssmprune as sp; sp.save(sp.load({str(model)!r}), {str(tmp_path / 'again.safetensors')!r})"
@@ -145,6 +149,7 @@ def test_a_link_to_write_to_stays_a_link(ssmprune, model, tmp_path):
     assert ssmprune("prune", model, "--ratio", "0.5", "--out", loop).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["closed", "read by nobody"])
 @pytest.mark.parametrize("words", [[], ["--json"]], ids=["table", "json"])
 def test_nobody_has_to_listen(model, tmp_path, end, words):

@@ -217,6 +217,7 @@ def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpo
     assert not (tmp_path / "none.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
     inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
     np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 3)))

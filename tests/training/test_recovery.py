@@ -14,6 +14,8 @@ from ssmprune.training import recovery as module
 from ssmprune.training.recovery import Recovery
 from ssmprune.training.rounds import prune_in_rounds
 
+pytestmark = pytest.mark.slow
+
 
 def classifier(family="s5", pooling="none"):
     """A model that is sure of what it says, so that there is something to lose."""
