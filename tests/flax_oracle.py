@@ -5,12 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
+import reference
 from ssmprune.adapters.flax_s5 import FlaxS5
 from ssmprune.models.classifier import Classifier
 
 GOLDEN = Path(__file__).parent / "golden"
 S5 = sorted(path.name for path in GOLDEN.glob("s5_flax_*.io.npz"))
 LAST = sorted(path.name for path in GOLDEN.glob("last_reference_*.npz"))
+
+
+def close(ours, theirs, tolerance=1e-4):
+    """Assert that we compute what another code did, in single precision."""
+    reference.close(ours, theirs, tolerance)
 
 
 def golden(name: str) -> dict[str, np.ndarray]:

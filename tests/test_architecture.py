@@ -88,22 +88,40 @@ def test_rooms_are_small():
 def functions():
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield path, node
+
+
+def arguments(node):
+    """How many arguments a function has, `self` and `cls` apart."""
+    named = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len([name for name in named if name not in ("self", "cls")])
+
+
+def commands():
+    """The functions whose arguments are options of the command line: commands, and those that lend them options."""
+    for path, node in functions():
+        calls = [call for call in node.decorator_list if isinstance(call, ast.Call) and room(path) == "cli"]
+        if any(ast.unparse(call.func) == "app.command" for call in calls):
+            yield node.name
+        for call in calls:
+            if ast.unparse(call.func) == "takes_options_of":
+                yield from map(ast.unparse, call.args)
 
 
 def test_functions_are_short_and_take_few_arguments():
     """At most 60 lines, and at most 7 arguments (`self` and `cls` apart), but for the commands of the command line."""
+    free = set(commands())
     long = [
         f"{path.relative_to(SOURCE)}:{node.name}" for path, node in functions() if node.end_lineno - node.lineno >= 60
     ]
     wide = [
         f"{path.relative_to(SOURCE)}:{node.name}"
         for path, node in functions()
-        if room(path) != "cli"
-        and len([a for a in (*node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]) > 7
+        if arguments(node) > 7 and not (room(path) == "cli" and node.name in free)
     ]
     print(f"longest: {max(node.end_lineno - node.lineno + 1 for _, node in functions())} lines")
+    print(f"free to take more: {', '.join(sorted(free))}")
     assert (long, wide) == ([], [])
 
 

@@ -9,20 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import reference
 import ssmprune as sp
 from families import s5_package
-from flax_oracle import GOLDEN, S5, family, golden, tree_of
+from flax_oracle import GOLDEN, S5, close, family, golden, tree_of
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
 
 PEER = torch.load(GOLDEN / "s5_pytorch.pt", weights_only=True)
 ENTRIES = [name for name in PEER if not name.startswith("_")]
 BLOCK = StateSpacesDiag(disc="zoh", real_transform="exp", bidirectional=False)
-
-
-def close(ours, expected, tolerance=1e-4):
-    reference.close(ours, expected, tolerance)
 
 
 def run(layer, u):

@@ -8,19 +8,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import reference
 import ssmprune as sp
-from flax_oracle import GOLDEN, S5, build, family, golden, tree_of
+from flax_oracle import GOLDEN, S5, build, close, family, golden, tree_of
 from ssmprune.adapters.annotated_s4d import AnnotatedS4D
 from ssmprune.adapters.flax_s5 import FlaxS5
 from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
 
 CHECKPOINT = "s5_flax_checkpoint"
 ANSWERS = ["conj_sym=true", "clip_eigs=false", "discretization=zoh", "prenorm=true", "pooling=mean"]
-
-
-def close(ours, expected, tolerance=1e-4):
-    reference.close(ours, expected, tolerance)
 
 
 # lindermanlab/S5: outputs at every rate and gradients are compared in test_classifier.py
