@@ -18,7 +18,7 @@ from products import bare_products
 from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
-from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.bench.timing import Samples, time_in_turns
 from ssmprune.deploy import export
 from ssmprune.deploy.build import load
 from ssmprune.deploy.c import callable_sources
@@ -99,7 +99,7 @@ def two_threads(model: Classifier) -> list[Figure]:
         "compiled, 80% pruned": lambda: small(x),
     }
     try:
-        times = interleaved(calls, ROUNDS)
+        times = time_in_turns(calls, ROUNDS)
     finally:
         torch.set_num_threads(threads)
     return [
@@ -110,7 +110,7 @@ def two_threads(model: Classifier) -> list[Figure]:
 
 
 def cpu_time(calls: dict[str, Call]) -> dict[str, Samples]:
-    """`interleaved` in this thread's CPU time, which neighbours on the machine disturb less."""
+    """`time_in_turns` in this thread's CPU time, which neighbours on the machine disturb less."""
     for call in calls.values():
         call()
     seconds: dict[str, list[float]] = {name: [] for name in calls}

@@ -14,7 +14,7 @@ from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.bench import subjects
-from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.bench.timing import Samples, time_in_turns
 from ssmprune.deploy import export
 from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
@@ -42,7 +42,7 @@ def measure() -> list[Figure]:
             calls[name] = prepare(small, x.numpy())
             error = np.abs(calls[name]() - expected).max() / np.abs(expected).max()
             figures.append(Figure(f"{name}, against torch", float(error), "of the largest logit", at_most=1e-4))
-    times = interleaved(calls, ROUNDS)
+    times = time_in_turns(calls, ROUNDS)
     speeds = {name: Samples((float(LENGTH),) * ROUNDS) / time for name, time in times.items()}
     return [*(of(name, speed, "steps/s") for name, speed in speeds.items()), *figures]
 

@@ -12,7 +12,7 @@ import torch
 from table import Figure, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import interleaved, peak_memory
+from ssmprune.bench.timing import peak_memory, time_in_turns
 
 LENGTHS = [1024 << k for k in range(7)]
 STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other
@@ -32,7 +32,7 @@ def per_step(name: str) -> list[Figure]:
     config = subjects.found()["smnist-s5"].config
     model = subjects.untrained(config)
     passes = {str(length): speed.evaluation(model, subjects.inputs(config, 1, length)) for length in LENGTHS}
-    times = interleaved({length: again(run, STEPS // int(length)) for length, run in passes.items()}, ROUNDS)
+    times = time_in_turns({length: again(run, STEPS // int(length)) for length, run in passes.items()}, ROUNDS)
     figures = [
         of(f"{name} at length {length:,}", times[str(length)], "µs", 1e6 / STEPS, beside={"length": length})
         for length in LENGTHS

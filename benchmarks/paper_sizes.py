@@ -14,7 +14,7 @@ from products import bare_products
 from table import Figure, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import interleaved, peak_memory
+from ssmprune.bench.timing import peak_memory, time_in_turns
 from ssmprune.bench.work import multiply_adds
 
 PAPER = {  # task: share pruned, speed and memory against the full model
@@ -39,7 +39,7 @@ def of_task(task: str) -> list[Figure]:
     models, x = speed.variants(subject.model, ratio), subject.inputs()
     passes = {name: speed.evaluation(model, x) for name, model in models.items()}
     products = {f"products, {which}": bare_products(models[which].config, *x.shape[:2]) for which in ("full", "shrunk")}
-    times = interleaved(passes | products, ROUNDS)
+    times = time_in_turns(passes | products, ROUNDS)
     work = {name: sum(multiply_adds(model.config, *x.shape[:2]).values()) for name, model in models.items()}
     ideal = work["full"] / work["shrunk"]
     name = f"{task} {ratio:.0%}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ssmprune.bench.speed import STREAMED
-from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.bench.timing import Samples, time_in_turns
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s5 import S5Layer
 
@@ -48,13 +48,13 @@ def compare(
         "theirs_at_best": [torch.vmap(layer.seq) for layer in theirs],
     }
     times = {
-        "evaluation": interleaved({name: _evaluation(chain, x) for name, chain in chains.items()}, rounds),
-        "training": interleaved({name: _training(chain, x) for name, chain in chains.items()}, rounds),
+        "evaluation": time_in_turns({name: _evaluation(chain, x) for name, chain in chains.items()}, rounds),
+        "training": time_in_turns({name: _training(chain, x) for name, chain in chains.items()}, rounds),
     }
     if not bidirectional:
         steps = torch.randn(STREAMED, 1, width)
         calls = {"ours": _our_stream(ours, steps), "theirs": _their_stream(theirs, steps)}
-        times["streaming"] = {name: time.scaled(1 / STREAMED) for name, time in interleaved(calls, rounds).items()}
+        times["streaming"] = {name: time.scaled(1 / STREAMED) for name, time in time_in_turns(calls, rounds).items()}
     return {"name": "s5-pytorch", "version": version, "layers": layers, **{k: _compared(t) for k, t in times.items()}}
 
 

@@ -12,7 +12,7 @@ from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
 from ssmprune.bench import subjects
-from ssmprune.bench.timing import interleaved
+from ssmprune.bench.timing import time_in_turns
 
 ROUNDS = 21
 
@@ -21,7 +21,7 @@ def measure() -> list[Figure]:
     systems = sp.read(subjects.untrained(subjects.found()["image-s4d"].config))
     scores = sp.make_plan(systems, 0.5).scores
     unknown = iter([{layer: replace(system) for layer, system in systems.items()} for _ in range(ROUNDS + 1)])
-    times = interleaved(
+    times = time_in_turns(
         {
             "argsort": lambda: [np.argsort(layer) for layer in scores.values()],
             "a plan": lambda: sp.make_plan(systems, 0.5),

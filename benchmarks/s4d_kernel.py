@@ -13,7 +13,7 @@ from table import Figure, milliseconds, of, show
 from torch import Tensor
 
 import ssmprune as sp
-from ssmprune.bench.timing import interleaved
+from ssmprune.bench.timing import time_in_turns
 from ssmprune.models._blocking import keep_freed_memory
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s4d_kernel import kernel
@@ -35,7 +35,7 @@ def measure() -> list[Figure]:
     full = S4DLayer(CHANNELS, CHANNELS * PAIRS)
     shrunk = sp.prune(full, 0.8)
     inputs, fewer = system(full), system(shrunk)
-    times = interleaved(
+    times = time_in_turns(
         {
             "plain": lambda: plain(inputs[0], inputs[1][0]),
             "factored": lambda: kernel(*inputs, CHANNELS, LENGTH),

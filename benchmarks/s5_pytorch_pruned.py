@@ -10,7 +10,7 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.bench.timing import interleaved
+from ssmprune.bench.timing import time_in_turns
 
 RATIO, ROUNDS = 0.5, 5
 
@@ -29,7 +29,7 @@ def measure() -> list[Figure]:
         module = S5(96, 128, bidir=bidir).eval()
         plan = sp.make_plan(sp.read(module), RATIO)
         models = {"full": module, "masked": sp.mask(module, plan), "shrunk": sp.shrink(module, plan)}
-        times = interleaved({name: lambda model=model: model(x) for name, model in models.items()}, ROUNDS)
+        times = time_in_turns({name: lambda model=model: model(x) for name, model in models.items()}, ROUNDS)
         masked, shrunk = models["masked"](x), models["shrunk"](x)
         error = float((masked - shrunk).abs().max() / masked.abs().max())
         way = "both directions" if bidir else "one direction"

@@ -22,7 +22,7 @@ try:
 except ImportError:  # it may move: torch has not made it public yet
     associative_scan = None
 
-from ssmprune.bench.timing import interleaved
+from ssmprune.bench.timing import time_in_turns
 from ssmprune.models.scan import scan_
 
 BATCH, LENGTH, STATES, ROUNDS = 26, 784, 64, 7
@@ -51,7 +51,7 @@ def measure() -> list[Figure]:
     def run(name: str) -> Callable[[], object]:
         return lambda: scans[name](room[name].copy_(v), poles)
 
-    times = interleaved({name: run(name) for name in scans}, ROUNDS)
+    times = time_in_turns({name: run(name) for name in scans}, ROUNDS)
     return [
         *(milliseconds(name, time) for name, time in times.items()),
         *(of(f"{name} / ours", times[name] / times["ours"]) for name in scans if name != "ours"),

@@ -10,7 +10,7 @@ from products import bare_products
 from table import Figure, milliseconds, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import interleaved
+from ssmprune.bench.timing import time_in_turns
 
 ROUNDS, PEER_ROUNDS = 11, 3
 
@@ -18,7 +18,7 @@ ROUNDS, PEER_ROUNDS = 11, 3
 def measure() -> list[Figure]:
     size = subjects.found()["smnist-s5"]
     model, x = subjects.untrained(size.config), subjects.inputs(size.config, size.batch, size.length)
-    times = interleaved(
+    times = time_in_turns(
         {
             "products": bare_products(size.config, size.batch, size.length),
             "evaluation": speed.evaluation(model, x),

@@ -14,7 +14,7 @@ from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import Samples, interleaved
+from ssmprune.bench.timing import Samples, time_in_turns
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
 CHUNKS = (1, 7, 64, 28, 100)
@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
         for name, size in models.items()
         for ratio in RATIOS
     }
-    times = interleaved(calls, ROUNDS)
+    times = time_in_turns(calls, ROUNDS)
     return [
         *(of(name, per_second(time), "steps/s") for name, time in times.items()),
         *against_peer(config),

@@ -49,7 +49,7 @@ from ssmprune.tasks._data import load_or_make, unpack
 from ssmprune.tasks._formats import read_idx, read_records, read_wav, to_idx
 from ssmprune.tasks.listops import read_expressions
 from ssmprune.tasks.retrieval import read_pairs
-from ssmprune.training.calibration_inputs import unlabelled
+from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.state import Position, load_state, save_state
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
@@ -137,7 +137,7 @@ READERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
         lambda path: cards.task_parameters(Path(str(path).replace("card.json", "safetensors")), "smnist"),
     ),
     "sweep": (["sweep.json", "cells.jsonl"], sweep),
-    "inputs": (["inputs.npy"], lambda path: unlabelled(str(path), 10)),
+    "inputs": (["inputs.npy"], lambda path: load_unlabelled(str(path), 10)),
     "cache": (["cache.safetensors"], lambda path: load_or_make(path, lambda: {"x": np.zeros(1)})),
     "archive": (["archive.tar.gz", "archive.tar"], archive),
 }

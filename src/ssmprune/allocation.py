@@ -61,7 +61,7 @@ def layer_adaptive(scores: Scores, ratio: float, stay: Masks) -> Masks:
 
 
 def layer_share(scores: Scores, ratio: float, stay: Masks) -> Masks:
-    """Prune the lowest shares of their layer's whole sum: no exclusion, as section 5.4.1 argues against.
+    """Prune the lowest shares of their layer's whole sum, the variant that section 5.4.1 argues against.
 
     >>> free = {"a": np.zeros(2, bool), "b": np.zeros(2, bool)}
     >>> layer_share({"a": np.array([1., 1.]), "b": np.array([3., 9.])}, 0.5, free)

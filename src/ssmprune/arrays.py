@@ -14,8 +14,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.int64]
 
 
-def joined(real: Real, imag: Real) -> Complex:
-    """Join two parts without `real + 1j * imag`, which turns an infinite part into NaN."""
+def join_parts(real: Real, imag: Real) -> Complex:
+    """Join real and imaginary parts without `real + 1j * imag`, which turns an infinite part into NaN."""
     whole = np.empty(np.shape(real), np.complex128)
     whole.real, whole.imag = real, imag
     return whole

@@ -87,7 +87,7 @@ def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -
 
 
 def _difference(plan: Plan, layer: str, system: DiagonalSystem) -> tuple[DiagonalSystem, Real]:
-    """Return the layer before minus the layer after, the same states read out with C - C', and what D rises by."""
+    """Return the layer before minus the layer after, the same states read out with C - C', and the change of D."""
     C = np.array(system.C)
     kept = plan.keep[layer]
     C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .arrays import Complex, Real, joined
+from .arrays import Complex, Real, join_parts
 
 Discretization: TypeAlias = Callable[[Complex, Real], tuple[Complex, Complex]]
 
@@ -45,7 +45,7 @@ def bilinear(lam: Complex, step: Real) -> tuple[Complex, Complex]:
         fast = np.log(np.hypot(1 + a, b)) - np.log(np.hypot(1 - a, b))
         decay = np.where(squared < -0.5, fast, 0.5 * np.log1p(np.maximum(squared, -0.5)))
     angle = np.arctan2(b, 1 + a) + np.arctan2(b, 1 - a)
-    return joined(decay, angle), step / (1 - w)
+    return join_parts(decay, angle), step / (1 - w)
 
 
 DISCRETIZATIONS: dict[str, Discretization] = {"zoh": zoh, "bilinear": bilinear}

@@ -56,7 +56,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Lend a folder to fill, which becomes `path` when that has succeeded: a crash leaves all of it or nothing."""
+    """Yield a folder to fill; once it is filled it becomes `path`, so that a crash leaves all of it or nothing."""
     check_new_folder(path)
     path = path.absolute()
     try:
@@ -128,7 +128,7 @@ def list_of(kind: Kind) -> Kind:
 def check_entries(
     origin: object, entries: Any, needed: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
 ) -> None:
-    """Refuse what is no JSON object, or one whose entries lack one that is needed or are of another kind.
+    """Refuse anything but a JSON object that has all needed entries, each of its kind.
 
     origin: the file, and the place in it, for the error. optional: entries that may also be absent, or null.
 
@@ -217,7 +217,7 @@ def _digest_of_file(tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str
 
 
 def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
-    """Put texts into a safetensors file, in the order of their names: the library's own order is another each time."""
+    """Put texts into a safetensors file, ordered by name, since the library's own order changes from run to run."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(content[8:start])}
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -226,7 +226,7 @@ def _with_metadata(content: bytes, metadata: Mapping[str, str]) -> bytes:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse now what `write_atomically` would refuse after hours of work, as far as it can be foreseen."""
+    """Refuse now, as far as can be foreseen, what `write_atomically` would refuse after hours of work."""
     path = _without_links(path)
     _refuse_other_than_file(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
@@ -244,7 +244,7 @@ def check_new_folder(path: Path) -> None:
 
 
 def _without_links(path: Path) -> Path:
-    """Return the path that a symbolic link leads to, there or not."""
+    """Return the path that a symbolic link leads to, whether or not anything is there."""
     final = Path(os.path.realpath(path))
     if final.is_symlink():
         raise InputError(f"Cannot write {path}: it is a link that leads in a circle.")

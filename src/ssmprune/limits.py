@@ -31,7 +31,7 @@ class Limits:
     round_to: int = 1  # round the kept states of each layer up to a multiple of this (a conjugate pair is two states)
 
     def __post_init__(self) -> None:
-        """Refuse what no model can be asked for."""
+        """Refuse values that make no sense for any model."""
         if isinstance(self.exclude, str) or not isinstance(self.exclude, Collection):
             given = f"the single string {self.exclude!r}" if isinstance(self.exclude, str) else repr(self.exclude)
             raise InputError(f"exclude is a collection of layer names; got {given}.")
@@ -45,7 +45,7 @@ class Limits:
             raise InputError(f"round_to is a whole number of states, at least 1; got {self.round_to!r}.")
 
     def check(self, systems: Mapping[str, DiagonalSystem]) -> None:
-        """Raise an error that says what cannot be asked of these systems."""
+        """Refuse layers that these systems do not have, and limits that leave nothing to prune."""
         layers = [*self.exclude, *(self.caps if isinstance(self.caps, Mapping) else ())]
         for layer in layers:
             if layer not in systems:
@@ -75,7 +75,7 @@ class Limits:
         return keep
 
     def _caps(self) -> Mapping[str, float]:
-        """Return the caps by layer; one for all layers has the name of the field."""
+        """Return the caps by layer; a single cap for all layers stands under the name of the field."""
         if self.caps is None:
             return {}
         return self.caps if isinstance(self.caps, Mapping) else {"caps": self.caps}

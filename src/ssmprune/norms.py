@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Complex, Index, Mask, Real, joined
+from .arrays import Complex, Index, Mask, Real, join_parts
 from .errors import InputError
 from .layout import ChannelLayout
 from .system import DiagonalSystem
@@ -97,10 +97,10 @@ def h2(system: DiagonalSystem) -> float:
 
 
 def of_unit_size(system: DiagonalSystem, together: bool = False) -> tuple[DiagonalSystem, Index]:
-    """Return the system with B and C divided by powers of two where they are extreme, and what that makes of gains.
+    """Divide extreme B and C by powers of two; return that system, and the exponents (n,) by which its gains changed.
 
-    Squares of numbers like 1e-90 or 1e80 do not fit their products. The gain of state i is 2^exponents[i] times that
-    of the system returned; with `together` all states are divided alike.
+    Products of squares of numbers like 1e-90 or 1e80 leave the range of floats. The gain of state i is 2^exponents[i]
+    times its gain in the system returned; with `together` all states are divided alike.
 
     >>> system, exponents = of_unit_size(DiagonalSystem.from_discrete([0.5], B=[[2.0**-300]], C=[[3]]))
     >>> system.B.real, exponents
@@ -122,7 +122,7 @@ def _exponents(columns: Complex) -> Index:
 
 
 def _divided(values: Complex, exponents: Index) -> Complex:
-    return joined(np.ldexp(values.real, -exponents), np.ldexp(values.imag, -exponents))
+    return join_parts(np.ldexp(values.real, -exponents), np.ldexp(values.imag, -exponents))
 
 
 def _require_stable(system: DiagonalSystem) -> None:
@@ -182,7 +182,7 @@ class _Bank:
         """
         exponent = _of(self.log_poles, owner) - 1j * theta[:, None]
         gamma: Complex = -np.expm1(exponent)
-        return gamma, joined(-2 * gamma.imag, np.expm1(2 * exponent.real)) * (x[:, None] / np.abs(gamma) ** 2)
+        return gamma, join_parts(-2 * gamma.imag, np.expm1(2 * exponent.real)) * (x[:, None] / np.abs(gamma) ** 2)
 
     def terms(self, theta: Real, x: Real, gamma: Complex, u: Complex, order: int) -> Complex:
         """Return the Taylor coefficients in s of all α, then all β, (t, terms, order): geometric series.
@@ -226,7 +226,7 @@ def _rotated(columns: Complex) -> Complex:
     if columns.shape[1] <= 2 * count:
         return columns
     parts = np.linalg.qr(np.concatenate([columns.real, columns.imag], axis=2)).R
-    return joined(parts[..., :count], parts[..., count:])
+    return join_parts(parts[..., :count], parts[..., count:])
 
 
 def _each(system: DiagonalSystem) -> _Bank:

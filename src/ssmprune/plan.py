@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .allocation import Allocation, Masks, Scores
-from .arrays import Complex, Real, is_count, is_share, joined
+from .arrays import Complex, Real, is_count, is_share, join_parts
 from .criteria import Evidence
 from .errors import InputError
 from .files import check_format, load_tensors, save_tensors
@@ -326,7 +326,7 @@ def check_request(method: Method, limits: Limits, seed: int) -> None:
 
 
 def method_name(method: Method, with_data: bool) -> str:
-    """Return what a plan calls a method; a re-fit without data says so."""
+    """Return the name of a method for a plan, which says so if the method re-fits without data."""
     return method.name if with_data or not method.refits else f"{method.name} without data"
 
 
@@ -343,7 +343,7 @@ def _score(layer: str, system: DiagonalSystem, method: Method, evidence: Evidenc
 def _from_parts(parts: NDArray[Any]) -> Complex:
     if parts.dtype != np.float64 or parts.shape[-1:] != (2,):
         raise ValueError(f"a C is {parts.dtype} {parts.shape}, expected float64 (..., 2)")
-    return joined(parts[..., 0], parts[..., 1])
+    return join_parts(parts[..., 0], parts[..., 1])
 
 
 def _share(value: Any) -> float:

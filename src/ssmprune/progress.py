@@ -1,4 +1,4 @@
-"""What a person sees of a long computation: one bar on standard error."""
+"""The progress of a long computation: one bar on standard error."""
 
 from __future__ import annotations
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arrays import Complex, Index, Mask, Real, joined
+from .arrays import Complex, Index, Mask, Real, join_parts
 from .discretization import Discretization, zoh
 from .errors import InputError
+
+
+class Fields(TypedDict, total=False):
+    """What `from_continuous` and `from_discrete` hand on to `DiagonalSystem`, where each is explained."""
+
+    channel: Any  # (n,), as an array or a list
+    channels: int
+    gain: float
+    backward_delay: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +65,7 @@ class DiagonalSystem:
         C: ArrayLike,  # (directions, outputs, n) or (outputs, n)
         step: ArrayLike,  # scalar or (n,)
         discretization: Discretization = zoh,
-        **fields: Any,
+        **fields: Unpack[Fields],
     ) -> DiagonalSystem:
         """Discretise x' = λ x + B u with one step per state.
 
@@ -77,11 +86,11 @@ class DiagonalSystem:
         return cls(log_poles, discrete, _with_directions(C), **fields)
 
     @classmethod
-    def from_discrete(cls, poles: ArrayLike, B: ArrayLike, C: ArrayLike, **fields: Any) -> DiagonalSystem:
+    def from_discrete(cls, poles: ArrayLike, B: ArrayLike, C: ArrayLike, **fields: Unpack[Fields]) -> DiagonalSystem:
         """Build a system from discrete poles (n,), B (n, inputs) and C (directions, outputs, n) or (outputs, n)."""
         poles = np.asarray(poles, np.complex128)
         with np.errstate(divide="ignore"):  # a pole at 0 is legal: the state forgets at once
-            log_poles = joined(np.log(np.abs(poles)), np.angle(poles))
+            log_poles = join_parts(np.log(np.abs(poles)), np.angle(poles))
         return cls(log_poles, np.asarray(B), _with_directions(C), **fields)
 
     @property

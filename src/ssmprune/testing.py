@@ -60,7 +60,7 @@ def check_adapter(
 
 
 class _Contract:
-    """One model with what its layers compute, against which everything an adapter makes of it is held."""
+    """One model with what its layers compute: the standard for everything that an adapter makes of it."""
 
     def __init__(self, adapter: Adapter, model: Any, run: Run, tolerance: float) -> None:
         """Read the model; what its code computes beyond that must be D u."""

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import ssmprune as sp
 from ssmprune import cli
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import Samples, interleaved, peak_memory
+from ssmprune.bench.timing import Samples, peak_memory, time_in_turns
 from ssmprune.bench.work import multiply_adds, products
 from ssmprune.models import cards
 from ssmprune.models._size import parameters, stored_bytes
@@ -30,7 +30,7 @@ TINY = {
 
 
 def subject_of(config, batch=2, length=40):
-    return subjects.Subject("tiny", "random", subjects.untrained(config), batch, length)
+    return subjects.MeasuredModel("tiny", "random", subjects.untrained(config), batch, length)
 
 
 def counted_by_torch(call):
@@ -106,12 +106,12 @@ def test_samples_divide_round_by_round():
 
 def test_interleaving_calls_everything_in_turns():
     log = []
-    times = interleaved({name: lambda name=name: log.append(name) for name in "abc"}, rounds=4)
+    times = time_in_turns({name: lambda name=name: log.append(name) for name in "abc"}, rounds=4)
     assert "".join(log) == "abc" + "abccba" * 2
     assert {name: len(time.values) for name, time in times.items()} == {"a": 4, "b": 4, "c": 4}
     assert all(value > 0 for time in times.values() for value in time.values)
     with pytest.raises(sp.InputError, match="0"):
-        interleaved({}, 0)
+        time_in_turns({}, 0)
 
 
 def test_peak_memory_sees_what_is_gone_afterwards():

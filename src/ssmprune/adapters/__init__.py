@@ -31,50 +31,50 @@ __all__ = ["Adapter", "Layer", "found", "layers_of"]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of a model and the adapter that knows it: what goes wrong names the layer, arrays may be written to."""
+    """A layer of a model and the adapter that knows it; errors name the layer, adapters get writable arrays."""
 
     path: str
     family: Adapter
-    own: Any  # what the family takes for a layer: a torch module, a place of arrays
+    own: Any  # what the adapter calls a layer: a torch module, a place of arrays
 
     def read(self) -> DiagonalSystem:
         """Return what the layer computes, without D u."""
-        with self._named():
+        with self._with_path_in_errors():
             return self.family.read(self.own)
 
     def mask(self, keep: Mask) -> None:
         """Silence the other states."""
-        with self._named():
+        with self._with_path_in_errors():
             self.family.mask(self.own, keep.copy())  # a plan's is read-only, which torch does not take
 
     def shrink(self, keep: Mask) -> None:
         """Remove the other states."""
-        with self._named():
+        with self._with_path_in_errors():
             self.family.shrink(self.own, keep.copy())
 
     def refit(self, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""
-        with self._named():
+        with self._with_path_in_errors():
             self.family.refit(self.own, keep.copy(), C.copy(), D_change.copy())
 
     def write(self, system: DiagonalSystem) -> None:
         """Make the layer compute another system."""
-        with self._named():
+        with self._with_path_in_errors():
             self.family.write(self.own, system)
 
     def convert(self, keep: Mask | None = None) -> Any:
         """Return our torch layer that computes the same, with all states or those in `keep`."""
-        with self._named():
+        with self._with_path_in_errors():
             return self.family.convert(self.own, None if keep is None else keep.copy())
 
     @property
     def calling_module(self) -> str:
         """The path of the torch module that takes and gives whole sequences when the layer runs."""
-        with self._named():
+        with self._with_path_in_errors():
             return self.family.calling_module(self.path)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _with_path_in_errors(self) -> Iterator[None]:
         try:
             yield
         except InputError as error:

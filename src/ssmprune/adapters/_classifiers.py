@@ -71,7 +71,9 @@ class Arrays:
             raise InputError(f"The model has arrays this importer has no place for: {', '.join(sorted(self._left))}.")
 
 
-def numbered(family: ArrayFamily, params: Mapping[str, Any], pattern: str, arrays: Arrays) -> list[LayerParameters]:
+def take_numbered(
+    family: ArrayFamily, params: Mapping[str, Any], pattern: str, arrays: Arrays
+) -> list[LayerParameters]:
     """Return the layers at the pattern's paths, filled with 0, 1, ...; cross off their arrays."""
     places = family.layers(params)
     layers: list[LayerParameters] = []

@@ -48,7 +48,7 @@ class ArrayFamily(Adapter):
 
     @abstractmethod
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Say what the arrays mean; what numpy raises is told as shapes that do not belong together."""
+        """Say what the arrays mean; errors of numpy become an InputError about shapes that do not belong together."""
 
     def ask(self) -> None:
         """Raise an error that names every option still to be given."""

@@ -73,7 +73,7 @@ def _extension(code: int, content: bytes) -> Any:
 
 
 def _array(parts: Any) -> np.ndarray[Any, Any]:
-    """Build an array after its claimed size was compared with the bytes that are there."""
+    """Build an array, once its claimed size agrees with the bytes that are there."""
     if not (isinstance(parts, list) and len(parts) == 3):
         raise InputError("An array is not (shape, type, bytes); the file is damaged.")
     shape, name, buffer = parts
@@ -100,7 +100,7 @@ def _packed_extension(value: Any) -> Any:
 
 
 def _unpack(content: bytes, extension: Any = None) -> Any:
-    """Unpack msgpack; lengths are held against the bytes that are there before anything is allocated."""
+    """Unpack msgpack; lengths are compared with the bytes that are there before anything is allocated."""
     msgpack = _msgpack()
     try:
         return msgpack.unpackb(content, ext_hook=extension or _no_extension, max_array_len=AXES)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays import Complex, Index, Mask, Real, joined
+from ..arrays import Complex, Index, Mask, Real, join_parts
 from ..discretization import DISCRETIZATIONS, Discretization
 from ..errors import InputError, one_of
 from ..models.config import CLIP, LayerOptions
@@ -96,7 +96,7 @@ class LayerParameters:
     @property
     def poles(self) -> Complex:
         """Continuous poles (n,)."""
-        return joined(POLE_FORMS[self.pole_form].real(self.pole_re), self.pole_im)
+        return join_parts(POLE_FORMS[self.pole_form].real(self.pole_re), self.pole_im)
 
     @property
     def discretize(self) -> Discretization:
@@ -203,4 +203,4 @@ def from_parts(numbers: Real) -> Complex:
     """Join real and imaginary parts that lie along the last axis, without a copy where they lie side by side."""
     if numbers.dtype == np.float64 and numbers.shape[-1] == 2:
         return np.asarray(np.ascontiguousarray(numbers).view(np.complex128)[..., 0])
-    return joined(numbers[..., 0], numbers[..., 1])
+    return join_parts(numbers[..., 0], numbers[..., 1])

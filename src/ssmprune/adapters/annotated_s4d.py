@@ -21,7 +21,7 @@ class AnnotatedS4D(GridFamily):
     grid_axes: ClassVar = {"A_re": (1, 0), "A_im": (1, 0), "B_re": (1, 0), "B_im": (1, 0), "C": (1, 0)}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Zero-order hold, clipped poles, no conjugate symmetry: this code has no other way."""
+        """Zero-order hold, clipped poles, no conjugate symmetry: the only form that this code has."""
         states, channels = layer["A_re"].shape
         return LayerParameters(
             pole_re=layer["A_re"].T.ravel(),
@@ -51,7 +51,7 @@ class AnnotatedS4D(GridFamily):
         weights = arrays.dense("encoder", "encoder")
         if not classification:
             weights["encoder.weight"] = weights["encoder.weight"] / np.float32(255)
-        layers = _classifiers.numbered(self, params, "layers_{}.seq", arrays)
+        layers = _classifiers.take_numbered(self, params, "layers_{}.seq", arrays)
         for i in range(len(layers)):
             weights |= arrays.norm(f"layers.{i}.norm", f"layers_{i}.norm")
             weights |= arrays.dense(f"layers.{i}.value", f"layers_{i}.out")

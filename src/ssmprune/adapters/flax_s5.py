@@ -67,7 +67,7 @@ class FlaxS5(FlatFamily):
         params = tree.get("params", tree)
         arrays, statistics = _classifiers.Arrays(params), _classifiers.Arrays(tree.get("batch_stats", {}))
         retrieval, batch_norm = "decoder.layer1.kernel" in arrays, "encoder.layers_0.norm.mean" in statistics
-        layers = _classifiers.numbered(self, params, "encoder.layers_{}.seq", arrays)
+        layers = _classifiers.take_numbered(self, params, "encoder.layers_{}.seq", arrays)
         weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
         for i in range(len(layers)):
             ours, theirs = f"layers.{i}", f"encoder.layers_{i}"

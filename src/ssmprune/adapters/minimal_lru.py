@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..arrays import joined
+from ..arrays import join_parts
 from ._arrays import ArrayPlace
 from ._families import FlatFamily
 from ._parameters import LayerParameters
@@ -21,15 +21,15 @@ class MinimalLRU(FlatFamily):
     input_arrays = ("B_re", "B_im")
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """The same recurrence as sampled every 1 by a zero-order hold, whose factor is taken out of B."""
+        """Describe the recurrence as a zero-order hold with step 1, whose factor is divided out of B."""
         nu, theta = layer["nu_log"], np.exp(layer["theta_log"])
-        poles = joined(-np.exp(nu), theta)
-        B_bar = joined(layer["B_re"], layer["B_im"]) * np.exp(layer["gamma_log"])[:, None]
+        poles = join_parts(-np.exp(nu), theta)
+        B_bar = join_parts(layer["B_re"], layer["B_im"]) * np.exp(layer["gamma_log"])[:, None]
         return LayerParameters(
             pole_re=nu,
             pole_im=theta,
             B=B_bar * (poles / np.expm1(poles))[:, None],
-            C=joined(layer["C_re"], layer["C_im"])[None],
+            C=join_parts(layer["C_re"], layer["C_im"])[None],
             D=layer["D"],
             log_step=np.zeros(len(nu)),
             pole_form="exp",

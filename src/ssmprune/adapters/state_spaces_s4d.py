@@ -21,7 +21,7 @@ class StateSpacesS4D(GridFamily):
     grid_axes: ClassVar = {"log_A_real": (0, 1), "A_imag": (0, 1), "C": (0, 1)}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Zero-order hold of one half of conjugate pairs: this code has no other way."""
+        """Zero-order hold of one half of conjugate pairs: the only form that this code has."""
         channels, states = layer["A_imag"].shape
         return LayerParameters(
             pole_re=layer["log_A_real"].ravel(),
@@ -43,7 +43,7 @@ class StateSpacesS4D(GridFamily):
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
         state = _classifiers.below(tree, "s4_layers.0.kernel.C")
         arrays = _classifiers.Arrays(state)
-        layers = _classifiers.numbered(self, state, "s4_layers.{}.kernel", arrays)
+        layers = _classifiers.take_numbered(self, state, "s4_layers.{}.kernel", arrays)
         weights: _classifiers.Weights = {}
         for name in ("weight", "bias"):
             weights |= {f"{end}.{name}": arrays.take(f"{end}.{name}") for end in ("encoder", "decoder")}

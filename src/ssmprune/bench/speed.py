@@ -15,8 +15,8 @@ from ..methods import LAST, Method
 from ..models._size import parameters, stored_bytes
 from ..models.classifier import Classifier
 from ..plan import make_plan
-from .subjects import Subject, inputs
-from .timing import interleaved, peak_memory
+from .subjects import MeasuredModel, inputs
+from .timing import peak_memory, time_in_turns
 from .work import multiply_adds
 
 STREAMED = 64  # steps of a stream that are timed together
@@ -24,7 +24,7 @@ STREAMED = 64  # steps of a stream that are timed together
 Figures = dict[str, Any]
 
 
-def bench(subject: Subject, ratio: float, method: Method = LAST, rounds: int = 5) -> Figures:
+def bench(subject: MeasuredModel, ratio: float, method: Method = LAST, rounds: int = 5) -> Figures:
     """Measure the full, the masked and the shrunk model in turns, and return plain data.
 
     An evaluation is a forward pass without gradients. A training pass is forward, cross-entropy and backward in
@@ -38,9 +38,9 @@ def bench(subject: Subject, ratio: float, method: Method = LAST, rounds: int = 5
         "evaluation": {name: evaluation(model, x) for name, model in models.items()},
         "training": {name: training(model, x) for name, model in models.items()},
     }
-    times = {kind: interleaved(calls, rounds) for kind, calls in passes.items()}
+    times = {kind: time_in_turns(calls, rounds) for kind, calls in passes.items()}
     if not config.bidirectional:
-        streams = interleaved({name: streaming(model) for name, model in models.items()}, rounds)
+        streams = time_in_turns({name: streaming(model) for name, model in models.items()}, rounds)
         times["streaming"] = {name: time.scaled(1 / STREAMED) for name, time in streams.items()}
     work = {name: sum(multiply_adds(model.config, batch, length).values()) for name, model in models.items()}
     return {

@@ -30,7 +30,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredModel:
     """A model to be measured, and on what."""
 
     name: str
@@ -60,7 +60,7 @@ def found() -> dict[str, Size]:
     return sizes
 
 
-def subject(name: str, batch: int | None = None, length: int | None = None) -> Subject:
+def subject(name: str, batch: int | None = None, length: int | None = None) -> MeasuredModel:
     """Return the checkpoint at the path `name`, or an untrained model of the size called `name`, in float32.
 
     Unless told otherwise, sequences are as long as the task's (1,024 steps for a checkpoint without a card) and the
@@ -80,7 +80,7 @@ def subject(name: str, batch: int | None = None, length: int | None = None) -> S
         batch = max(1, min(usual.batch, fitting))
     if batch < 1 or length < 1:
         raise InputError(f"A batch needs at least one sequence of one step, not {batch} of {length}.")
-    return Subject(name, weights, model, batch, length)
+    return MeasuredModel(name, weights, model, batch, length)
 
 
 def untrained(config: Config) -> Classifier:

@@ -58,11 +58,11 @@ class Samples:
         return {"median": self.median, "quartiles": list(self.quartiles)}
 
 
-def interleaved(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Samples]:
+def time_in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Samples]:
     """Return the seconds each call takes, once per round; the calls take turns, so that all see the same machine.
 
-    A round that nobody counts comes first. Every second round runs backwards, since a call may be helped or
-    hindered by what its predecessor left in the caches.
+    A first round does not count. Every second round runs backwards, since a call may be helped or hindered by what
+    its predecessor left in the caches.
     """
     if rounds < 1:
         raise InputError(f"Timing needs at least one round, not {rounds}.")
@@ -97,7 +97,7 @@ def _resident(field: str) -> int:
 
 
 def machine() -> str:
-    """Return what figures were made on."""
+    """Describe this machine, for figures that are measured on it."""
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return f"{processor()}, {os.cpu_count()} cores; {versions}"
 

@@ -33,9 +33,9 @@ Unlabelled: TypeAlias = "Tensor | Padded"
 
 
 def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Unlabelled]:
-    """Return batches, x or Padded, as tensors without anything else, of the first so many sequences; None takes all.
+    """Return the inputs alone, each batch x or Padded, of the first `sequences` sequences; None takes all.
 
-    No more batches are drawn than that needs.
+    No more batches are drawn than needed.
 
     >>> import torch
     >>> loader = ((torch.zeros(30, 784, 1), "labels") for _ in range(1000))

@@ -56,7 +56,7 @@ MaxLatency = Annotated[
     float | None, typer.Option("--max-latency", help="Milliseconds for one sequence of the --calibrate data.")
 ]
 Calibrate = Annotated[str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")]
-MethodName = Annotated[
+OptionalMethodName = Annotated[
     str | None, typer.Option("--method", "-m", help="One of `ssmprune list`; else last, with --calibrate surgeon.")
 ]
 
@@ -101,7 +101,7 @@ def decide(
     max_loss: MaxLoss = None,
     max_memory: MaxMemory = None,
     max_latency: MaxLatency = None,
-    method: MethodName = None,
+    method: OptionalMethodName = None,
     calibrate: Calibrate = None,
     sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
     validate: Annotated[str | None, typer.Option("--validate", help="Task of --max-loss; else the card's.")] = None,
@@ -243,9 +243,9 @@ def _row(layer: str, certificate: Certificate) -> dict[str, str]:
 
 def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
     """Return batches of unlabelled inputs of a task, as the checkpoint was trained on it, or of a file."""
-    from ..training.calibration_inputs import unlabelled
+    from ..training.calibration_inputs import load_unlabelled
 
-    return list(unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
+    return list(load_unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
 
 
 def _first_sequence(batches: list[Any] | None) -> Any:

@@ -1,4 +1,4 @@
-"""Models that leave the house: `quantize` rounds their weights, `export` writes a graph for another runtime.
+"""Models for where they run: `quantize` rounds their weights, `export` writes a graph for another runtime.
 
 `torch_graph` has the graphs, for whole sequences or step by step, and torch.export's file of them; `onnx` makes an ONNX
 file. `_real_layers` are twins of the layers in real arithmetic, since ONNX has no complex numbers. `c` writes a model

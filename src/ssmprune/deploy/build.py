@@ -132,7 +132,7 @@ def _run(command: list[str], folder: str) -> str:
 
 def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:
     texts = (part for item in sorted(sources.items()) for part in item)
-    parts = [*command, version, processor(), *texts]
+    parts = [*command, version, instruction_set(), *texts]
     return blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -142,7 +142,7 @@ def _version(*program: str) -> str:
 
 
 @cache
-def processor() -> str:
+def instruction_set() -> str:
     """Return what tells this processor from others for which the same flags would mean other instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

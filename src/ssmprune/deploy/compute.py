@@ -26,7 +26,7 @@ class Forward(Protocol):
 
 
 def choose(compute: str) -> str:
-    """Return "torch" or "compiled"; "auto" is compiled where a C compiler is. One that is not there is an error."""
+    """Return "torch" or "compiled"; "auto" compiles where there is a C compiler; "compiled" without one is an error."""
     one_of("engine to compute with", compute, dict.fromkeys(ENGINES))
     if compute == "auto":
         return "compiled" if build.find_compiler() else "torch"
@@ -37,9 +37,9 @@ def choose(compute: str) -> str:
 
 @contextmanager
 def forward(model: nn.Module, compute: str = "torch") -> Iterator[Forward]:
-    """Lend what computes a model's logits, in evaluation mode, on as many threads as torch may use.
+    """Yield what computes a model's logits, in evaluation mode, on as many threads as torch may use.
 
-    A model is compiled for this once: most that are evaluated, at some ratio of a sweep, nobody will ask for again.
+    A compiled model is not kept: most models, such as those of a sweep, are evaluated once and never again.
     """
     if choose(compute) == "torch":
         was_training = model.training

@@ -88,7 +88,7 @@ class ParameterMemo(Generic[Matrices]):
         self.forget()
 
     def forget(self) -> None:
-        """Compute anew next time."""
+        """Drop the value, so that the next `get` computes it."""
         self._value: Matrices | None = None
         self._versions: list[tuple[int, int]] = []
         self._tensors: tuple[Tensor, ...] = ()  # kept so that no other tensor can take an identity over

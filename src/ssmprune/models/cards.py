@@ -44,7 +44,7 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
 
 
 def of_training(log: Path) -> dict[str, Any]:
-    """Return the card of a training from its log: what it was told, how far it came."""
+    """Return the card of a training from its log: its settings, and how far it got."""
     try:
         events = [json.loads(line) for line in log.read_text().splitlines()]
         start = next(event for event in events if event["event"] == "start")
@@ -68,13 +68,13 @@ def of_training(log: Path) -> dict[str, Any]:
 
 
 def inherited(checkpoint: Path) -> dict[str, Any]:
-    """Return the part of a card that holds for what is made of its checkpoint; empty if it names no task."""
+    """Return the part of a card that also holds for models made from its checkpoint; empty if it names no task."""
     card = read_card(checkpoint)
     return {key: card[key] for key in ("task", "task_parameters", "model") if key in card} if card.get("task") else {}
 
 
 def pass_on(checkpoint: Path, made_of_it: Path) -> None:
-    """Give a model that was made of a checkpoint the part of its card that says how to evaluate it."""
+    """Write a card for a model made from a checkpoint: the part of the old card that says how to evaluate it."""
     if card := inherited(checkpoint):
         write_card(made_of_it, card)
     else:

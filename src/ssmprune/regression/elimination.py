@@ -15,7 +15,7 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
     gram (problems, groups, parts, groups, parts) is G = E[z zᵀ], target (problems, groups, parts, outputs) is E[z y];
     `removable` and `fixed` (problems, groups) say which groups exist. The cost of a group s is what E|y - Wᵀz|² rises
     when it goes and all others are re-fitted, tr(w_sᵀ ((G⁻¹)_ss)⁻¹ w_s). A cost below an earlier one of its problem is
-    raised to just above that, so that sorted costs repeat the order. What is not removable costs +inf.
+    raised to just above that, so that sorting the costs gives the order of removal. What is not removable costs +inf.
     """
     costs, level = np.full(removable.shape, np.inf), np.full(len(gram), -np.inf)
     left = removable.copy()

@@ -12,7 +12,7 @@ from ..system import DiagonalSystem
 from .moments import Moments
 from .weights import readout, weights
 
-RIDGE = 1e-6  # of each regressor's own energy: so much is taken for noise, on which no weight can rest
+RIDGE = 1e-6  # the share of each regressor's energy that counts as noise, so that no weight rests on rounding
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ class Moments:
 
 
 def moments_of(systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None) -> Mapping[str, Moments]:
-    """Return moments, having checked that they are of these systems; without any, those of white noise."""
+    """Check that moments belong to these systems and return them; without any, return those of white noise."""
     if moments is None:
         return {layer: white_noise(system) for layer, system in systems.items()}
     if not isinstance(moments, Mapping):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..bench.timing import interleaved
+from ..bench.timing import time_in_turns
 from ..deploy.compute import forward
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
@@ -87,5 +87,5 @@ def _speed(models: dict[float, Classifier], x: torch.Tensor, compute: str) -> di
     with ExitStack() as lent:
         engines = {str(ratio): lent.enter_context(forward(model, compute)) for ratio, model in models.items()}
         calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
-        seconds = interleaved(calls, ROUNDS)
+        seconds = time_in_turns(calls, ROUNDS)
     return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

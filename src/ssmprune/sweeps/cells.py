@@ -12,7 +12,7 @@ import torch
 from .. import apply
 from ..bench.speed import evaluation
 from ..bench.subjects import AT_ONCE
-from ..bench.timing import interleaved
+from ..bench.timing import time_in_turns
 from ..errors import InputError
 from ..models._size import parameters
 from ..models.classifier import Classifier
@@ -112,5 +112,5 @@ def _prune(subject: Subject, job: Job) -> tuple[Classifier, Plan | None]:
 def _speed(full: Classifier, small: Classifier, split: Split) -> float:
     """Return how many times faster than the unpruned model the pruned one evaluates a batch, timed in turns."""
     x, _, _ = tensors(split.batch(np.arange(min(batch_size(split), len(split)))), torch.device("cpu"))
-    seconds = interleaved({"full": evaluation(full, x), "small": evaluation(small, x)}, ROUNDS)
+    seconds = time_in_turns({"full": evaluation(full, x), "small": evaluation(small, x)}, ROUNDS)
     return (seconds["full"] / seconds["small"]).median

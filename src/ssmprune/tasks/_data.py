@@ -1,4 +1,4 @@
-"""Where data lies: the folder that is looked in, files that are fetched and unpacked into it, what is made once."""
+"""Where data lies: the data folder, files that are fetched and unpacked into it, and what is made once and kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 @contextmanager
 def as_found() -> Iterator[None]:
-    """Neither fetch nor make data meanwhile: what is not there is an error."""
+    """Fetch and make no data inside this context: what is not there is an error."""
     before = _NOTHING_NEW.set(True)
     try:
         yield

@@ -20,9 +20,9 @@ SEQUENCES = 8000  # more than a few minutes can see
 
 
 def lessons(data: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequences]:
-    """Cut data as `collect` takes them into batches of at most 32 sequences: of few data, into eight at least."""
+    """Cut data as `collect` takes them into batches of at most 32 sequences, and into at least eight batches."""
     batches = take(data, sequences)
-    wholes = joined([Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch) for batch in batches])
+    wholes = join_batches([Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch) for batch in batches])
     size = max(2, min(BATCH, sum(len(whole.x) for whole in wholes) // 8 // 2 * 2))
     cut = [lesson for whole in wholes for lesson in slices(whole, size)]
     if len(cut) < 2:
@@ -30,7 +30,7 @@ def lessons(data: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequ
     return cut
 
 
-def joined(batches: list[Sequences]) -> list[Sequences]:
+def join_batches(batches: list[Sequences]) -> list[Sequences]:
     """Join batches of equally long sequences that follow each other, so that all lessons but the last are full."""
     runs = groupby(batches, key=lambda batch: (batch.x.shape[1:], batch.lengths is None))
     together = []
@@ -41,7 +41,7 @@ def joined(batches: list[Sequences]) -> list[Sequences]:
 
 
 def slices(whole: Sequences, size: int) -> Iterator[Sequences]:
-    """Cut some sequences into slices of `size`; of a rest of one a model of pairs could make nothing."""
+    """Cut some sequences into slices of `size`; a last slice of one is dropped: models of pairs cannot take it."""
     for start in range(0, len(whole.x), size):
         rows = slice(start, start + size)
         if len(whole.x[rows]) > 1 or len(whole.x) == 1:

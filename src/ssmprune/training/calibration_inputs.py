@@ -19,7 +19,7 @@ from .evaluate import tensors
 BATCH = 50
 
 
-def unlabelled(
+def load_unlabelled(
     source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
 ) -> list[Unlabelled]:
     """Return batches, x or Padded(x, lengths), of a task's training inputs, or of a .npy file without padding.

@@ -26,7 +26,7 @@ class Score:
 
 
 def at_rate(task: Task, every: int) -> Task:
-    """Return the task with only each n-th sample kept."""
+    """Return the task with only every n-th sample kept."""
     return task if every == 1 else task.replace(every=every * task.parameters().get("every", 1))
 
 

@@ -67,7 +67,7 @@ class Schedule:
         return round(self.to * SHAPES[self.shape](done / (until - start)), 9)
 
     def plan(self, model: Classifier, whole: int, ratio: float, batches: Callable[[], Iterable[Any]]) -> Plan | None:
-        """Decide what to prune so that of the `whole` states at first the share `ratio` is gone; None if it is.
+        """Decide what to prune so that the share `ratio` of the `whole` states at first is gone; None if it is already.
 
         batches: called for inputs by a method that re-fits; it uses all of them.
         """

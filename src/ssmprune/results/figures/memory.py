@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...arrays import Complex, joined
+from ...arrays import Complex, join_parts
 from ...sweeps.store import Results
 from ._choice import Choice
 from ._pole_panels import draw_panels
@@ -26,4 +26,4 @@ def draw(results: Results, choice: Choice) -> Figure:
 
 
 def _place(log_poles: Complex) -> Complex:
-    return joined(-1 / np.expm1(log_poles.real), np.angle(np.exp(1j * log_poles.imag)) / np.pi)
+    return join_parts(-1 / np.expm1(log_poles.real), np.angle(np.exp(1j * log_poles.imag)) / np.pi)
