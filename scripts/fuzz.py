@@ -43,7 +43,8 @@ from ssmprune.files import save_tensors
 from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.plan import Plan, make_plan
+from ssmprune.plan import Plan
+from ssmprune.planning import make_plan
 from ssmprune.sweeps.store import Cell, Results
 from ssmprune.tasks._data import load_or_make, unpack
 from ssmprune.tasks._formats import read_idx, read_records, read_wav, to_idx

@@ -33,7 +33,8 @@ from ssmprune.deploy import bundle
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.plan import Plan, make_plan
+from ssmprune.plan import Plan
+from ssmprune.planning import make_plan
 from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get, listops, pathfinder
 from ssmprune.tasks._formats import to_idx

@@ -23,7 +23,8 @@ from ssmprune.criteria import Evidence, found
 from ssmprune.files import write_atomically
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
-from ssmprune.plan import Plan, make_plan
+from ssmprune.plan import Plan
+from ssmprune.planning import make_plan
 from ssmprune.tasks._sample import load_sample
 from ssmprune.training.evaluate import evaluate
 

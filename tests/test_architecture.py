@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 ROOMS = (
     *("errors", "arrays", "_registry", "files", "progress"),
     *("discretization", "system", "layout", "norms"),
-    *("regression", "criteria", "allocation", "methods", "limits", "plan", "certificates"),
+    *("regression", "criteria", "allocation", "plan", "methods", "limits", "planning", "certificates"),
     *("tasks", "models", "adapters", "calibration", "apply", "pruning", "targets", "testing"),
     *("deploy", "training", "bench", "sweeps", "results", "cli"),
 )

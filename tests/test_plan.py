@@ -121,6 +121,16 @@ def test_bad_requests_are_refused(model, ratio, limits, message):
 
 
 @pytest.mark.parametrize(
+    ("scores", "given"),
+    [({}, "none"), ({"first": np.zeros(7)}, r"shape \(7,\)"), ({"first": np.full(8, np.nan)}, r"shape \(8,\)")],
+)
+def test_scores_of_other_sizes_make_no_plan(model, scores, given):
+    others = {layer: np.zeros(system.n) for layer, system in model.items() if layer != "first"}
+    with pytest.raises(sp.InputError, match=f"'first' needs 8 scores, none of them NaN; got {given}"):
+        sp.plan_from_scores(model, others | scores, 0.5, sp.pooled, "mine")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"seed": -1}, "seed is a whole number, at least 0; got -1"),

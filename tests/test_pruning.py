@@ -215,6 +215,12 @@ def test_data_may_be_of_another_precision_than_the_model():
         (lambda net: sp.prune(net, sp.max_energy("0.1")), "from 0 to 1; got '0.1'"),
         (lambda net: sp.prune(net, 0.5, "last"), "method is a Method.*got 'last'"),
         (lambda net: sp.make_plan(net, 0.5), r"ssmprune.read\(model\); got Classifier"),
+        (lambda net: sp.plan_from_scores(net, {}, 0.5, sp.pooled, "mine"), r"ssmprune.read\(model\); got Classifier"),
+        (lambda net: sp.mask(net, None), "plan is what ssmprune.make_plan or Plan.load returns; got NoneType"),
+        (lambda net: sp.shrink(net, "plan.safetensors"), "plan is what .* returns; got str"),
+        (lambda net: sp.convert(net, 0.5), "plan is what .* returns; got float"),
+        (lambda net: sp.refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=None), "ridge is .* got None"),
+        (lambda net: sp.refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=-1), "at least 0; got -1"),
         (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),
     ],
 )

@@ -49,7 +49,8 @@ from .methods import (
     Method,
 )
 from .models import load, save
-from .plan import Plan, make_plan, plan_from_scores, refit
+from .plan import Plan
+from .planning import make_plan, plan_from_scores, refit
 from .pruning import Pruning, prune
 from .regression.moments import Moments, white_noise
 from .system import DiagonalSystem

@@ -84,6 +84,7 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     layers = layers_of(model, adapter)
     if plan is None:
         return {path: layer.convert() for path, layer in layers.items()}
+    _check_plan(plan)
     plan.check(_systems(layers))
     converted = {path: layer.convert(plan.keep[path]) for path, layer in layers.items()}
     for path, C in plan.C.items():
@@ -94,12 +95,18 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
 
 def _copy(model: Model, plan: Plan, adapter: Adapter | None) -> tuple[Model, dict[str, Layer]]:
     """Return a copy of the model that the plan was made for, its C and D re-fitted, and the copy's layers."""
+    _check_plan(plan)
     pruned = copy.deepcopy(model)
     layers = layers_of(pruned, adapter)
     plan.check(_systems(layers))
     for path, C in plan.C.items():
         layers[path].refit(plan.keep[path], C, plan.D_change[path])
     return pruned, layers
+
+
+def _check_plan(plan: object) -> None:
+    if not isinstance(plan, Plan):
+        raise InputError(f"plan is what ssmprune.make_plan or Plan.load returns; got {type(plan).__name__}.")
 
 
 def _systems(layers: dict[str, Layer]) -> dict[str, DiagonalSystem]:

@@ -16,8 +16,8 @@ from .calibration.refit import refit_in_sequence
 from .criteria import Evidence
 from .limits import Limits
 from .methods import LAST, SURGEON, Method
-from .plan import (
-    Plan,
+from .plan import Plan
+from .planning import (
     check_ratio,
     check_request,
     gather_evidence,

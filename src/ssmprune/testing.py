@@ -14,7 +14,8 @@ from .adapters._arrays import is_torch_module
 from .apply import convert, mask, read, shrink
 from .arrays import Complex, Mask, Real
 from .errors import InputError
-from .plan import Plan, make_plan
+from .plan import Plan
+from .planning import make_plan
 from .system import DiagonalSystem
 
 Run = Callable[[Any, str, Real], Real]

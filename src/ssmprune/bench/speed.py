@@ -14,7 +14,7 @@ from ..apply import mask, read, shrink
 from ..methods import LAST, Method
 from ..models._size import parameters, stored_bytes
 from ..models.classifier import Classifier
-from ..plan import make_plan
+from ..planning import make_plan
 from .subjects import MeasuredModel, inputs
 from .timing import peak_memory, time_in_turns
 from .work import multiply_adds

@@ -12,7 +12,8 @@ from ..allocation import energy_normalised
 from ..arrays import Real
 from ..errors import InputError
 from ..models import cards, load, save
-from ..plan import Plan, make_plan
+from ..plan import Plan
+from ..planning import make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, app, show, table
 from .planning import Learning, decide, recovering, show_plan, takes_options_of

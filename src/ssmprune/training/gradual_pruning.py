@@ -17,7 +17,8 @@ from ..calibration.collect import collect
 from ..errors import InputError, one_of
 from ..methods import SURGEON, named
 from ..models.classifier import Classifier
-from ..plan import Plan, make_plan
+from ..plan import Plan
+from ..planning import make_plan
 from ..targets import ratio_for
 
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...allocation import descending, energy_normalised
 from ...arrays import Real
-from ...plan import make_plan
+from ...planning import make_plan
 from ...sweeps.store import Results
 from ..query import systems
 from ._choice import Choice

@@ -25,7 +25,7 @@ from ...arrays import Complex, Mask, Real
 from ...errors import InputError
 from ...layout import ChannelLayout
 from ...limits import Limits
-from ...plan import check_ratio
+from ...planning import check_ratio
 from ...regression.moments import white_noise
 from ...regression.weights import weights
 from ...system import DiagonalSystem
