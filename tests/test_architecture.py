@@ -10,6 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+PICTURE = PAGE.with_name("rooms.svg")
 
 # The rooms in the order in which they may import: each only what stands above it. Lazy imports count as well.
 ROOMS = (
@@ -58,6 +59,12 @@ def plain(folder):
 
 def test_every_room_has_its_place():
     assert {room(path) for path in FILES} - {"__init__", "__main__"} == set(ROOMS)
+
+
+def test_the_picture_has_every_room():
+    """But for what nearly all rooms import; `python scripts/draw_rooms.py` draws it anew."""
+    drawn = set(re.findall(r"<!-- (\w+)/? -->", PICTURE.read_text()))
+    assert drawn == set(ROOMS) - {"errors", "arrays", "_registry", "progress"}
 
 
 @by_file
