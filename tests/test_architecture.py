@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,11 +93,10 @@ def test_rooms_are_small():
     assert [str(folder) for folder in folders if len(plain(folder)) > 12] == []
 
 
+@cache
 def functions():
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield path, node
+    nodes = ((path, node) for path in FILES for node in ast.walk(ast.parse(path.read_text())))
+    return [(path, node) for path, node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def arguments(node):
