@@ -20,6 +20,10 @@ class Method:
 
     A re-fit takes over what the pruned states carried. It works on data, or without any on white noise. `prune` with
     data re-fits whatever the method.
+
+    >>> slowest = Method("slowest", lambda system, evidence: system.log_poles.real, pooled)
+    >>> slowest.name, slowest.refits
+    ('slowest', False)
     """
 
     name: str

@@ -88,7 +88,13 @@ def plan_from_scores(
     name: str,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Plan:
-    """Make a plan from log-scores (n,) of every layer, wherever they come from; `name` goes into the plan."""
+    """Make a plan from log-scores (n,) of every layer, wherever they come from; `name` goes into the plan.
+
+    >>> from ssmprune import pooled
+    >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 1]])
+    >>> plan_from_scores({"ssm": system}, {"ssm": np.array([2.0, 1.0])}, 0.5, pooled, "mine").keep["ssm"]
+    array([ True, False])
+    """
     check_ratio(ratio)
     _check_systems(systems)
     limits.check(systems)
@@ -128,6 +134,11 @@ def refit(
     further and also mends what earlier layers lost.
 
     ridge: the share of each regressor's energy that counts as noise.
+
+    >>> twins = DiagonalSystem.from_discrete(poles=[0.9, 0.9], B=[[1], [1]], C=[[1, 2]])
+    >>> plan = refit(make_plan({"ssm": twins}, 0.5), {"ssm": twins})
+    >>> plan.keep["ssm"], plan.C["ssm"].real.round(3)
+    (array([False,  True]), array([[[3.]]]))
     """
     plan.check(systems)
     check_ridge(ridge)

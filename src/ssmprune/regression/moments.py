@@ -50,6 +50,9 @@ def white_noise(system: DiagonalSystem) -> Moments:
 
     E[x xᴴ] = B Bᴴ / (1 - λ λᴴ) and E[x xᵀ] = B Bᵀ / (1 - λ λᵀ), elementwise; forward and backward states have only
     the present input in common. States with an unstable pole have no such moments and count as silent.
+
+    >>> white_noise(DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])).gram[0, 0, :, 0]  # 1 / (1 - 0.6²)
+    array([[1.5625, 0.    ], [0.    , 0.    ]])
     """
     layout, directions, now = ChannelLayout.of(system), system.directions, system.backward_delay == 0
     B = layout.spread(np.where(system.unstable_states[:, None], 0, system.B))  # (channels, slots, inputs)
