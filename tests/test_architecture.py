@@ -83,13 +83,13 @@ def test_heavy_packages_are_imported_when_they_are_needed(path):
 
 
 def test_rooms_are_small():
-    """At most 18 modules at the top, at most 12 in a folder."""
+    """At most 18 modules at the top, at most 12 in a folder; helpers, which have an underscore, do not count."""
     top = [name for name in plain(SOURCE) if (SOURCE / f"{name}.py").exists()]
     folders = sorted({path.parent for path in FILES} - {SOURCE})
     print(f"{len(FILES)} files; {len(top)} modules at the top: {', '.join(top)}")
     for folder in folders:
         print(f"{folder.relative_to(SOURCE)}: {', '.join(plain(folder))}")
-    assert len(top) <= 18
+    assert len(top) <= 18, "one too many: put it into a room, or give a helper an underscore (as _registry)"
     assert [str(folder) for folder in folders if len(plain(folder)) > 12] == []
 
 
