@@ -21,6 +21,22 @@ def join_parts(real: Real, imag: Real) -> Complex:
     return whole
 
 
+def to_parts(numbers: Complex) -> Real:
+    """Return real and imaginary parts along a new last axis, as files and our layers hold them."""
+    return np.stack([numbers.real, numbers.imag], axis=-1)
+
+
+def from_parts(parts: Real) -> Complex:
+    """Join real and imaginary parts that lie along the last axis, without a copy where they lie side by side.
+
+    >>> from_parts(to_parts(np.array([1 + 2j])))
+    array([1.+2.j])
+    """
+    if parts.dtype == np.float64 and parts.shape[-1] == 2:
+        return np.asarray(np.ascontiguousarray(parts).view(np.complex128)[..., 0])
+    return join_parts(parts[..., 0], parts[..., 1])
+
+
 def is_number(value: object) -> TypeGuard[float]:
     """Tell whether a value is a real number; a truth value is not."""
     return not isinstance(value, bool) and isinstance(value, numbers.Real)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .allocation import Masks, Scores
-from .arrays import Complex, Real, is_count, join_parts
+from .arrays import Complex, Real, from_parts, is_count, to_parts
 from .errors import InputError
 from .files import check_format, load_tensors, save_tensors
 from .system import DiagonalSystem
@@ -156,7 +156,7 @@ class Plan:
             about["sequences"] = self.sequences
         tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
-        tensors |= {f"C/{layer}": np.stack([C.real, C.imag], axis=-1) for layer, C in self.C.items()}
+        tensors |= {f"C/{layer}": to_parts(C) for layer, C in self.C.items()}
         tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
         save_tensors(path, tensors, {"format": FORMAT, "version": str(VERSION), "plan": json.dumps(about)})
 
@@ -178,7 +178,7 @@ class Plan:
                 ratio=_share(about["ratio"]),
                 fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
                 states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
-                C={layer: _from_parts(tensors[f"C/{layer}"]) for layer in refitted},
+                C={layer: _readout(tensors[f"C/{layer}"]) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
                 sequences=_count(about.get("sequences", 0)),  # absent where a plan has seen no data
             )
@@ -188,10 +188,10 @@ class Plan:
             raise InputError(f"{path} is not a whole plan ({error}); it is damaged or another kind of file.") from error
 
 
-def _from_parts(parts: NDArray[Any]) -> Complex:
+def _readout(parts: NDArray[Any]) -> Complex:
     if parts.dtype != np.float64 or parts.shape[-1:] != (2,):
         raise ValueError(f"a C is {parts.dtype} {parts.shape}, expected float64 (..., 2)")
-    return join_parts(parts[..., 0], parts[..., 1])
+    return from_parts(parts)
 
 
 def _share(value: Any) -> float:

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..arrays import Complex, Mask, Real
+from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..system import DiagonalSystem
 from ._arrays import ArrayPlace, Places
 from ._families import FlatFamily
-from ._parameters import LayerParameters, from_parts, parts
+from ._parameters import LayerParameters
 
 
 class Ours(FlatFamily):
@@ -31,7 +31,7 @@ class Ours(FlatFamily):
     def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""
         whole = layer["C"]
-        whole[..., keep, :] = parts(C[:, 0] if "channel" in layer else C)
+        whole[..., keep, :] = to_parts(C[:, 0] if "channel" in layer else C)
         layer["C"], layer["D"] = whole, layer["D"] + D_change
 
     def write(self, layer: ArrayPlace, system: DiagonalSystem) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays import Complex, Index, Mask, Real, join_parts
+from ..arrays import Complex, Index, Mask, Real, join_parts, to_parts
 from ..discretization import DISCRETIZATIONS, Discretization
 from ..errors import InputError, one_of
 from ..models.config import CLIP, LayerOptions
@@ -160,8 +160,8 @@ class LayerParameters:
         arrays = {
             "pole_re": self.pole_re[keep],
             "pole_im": self.pole_im[keep],
-            "B": parts(self.B[keep]),
-            "C": parts(self.C[..., keep]),
+            "B": to_parts(self.B[keep]),
+            "C": to_parts(self.C[..., keep]),
             "D": self.D,
             "mask": np.ones(int(keep.sum()), bool),
         }
@@ -192,15 +192,3 @@ def _continuous(log_poles: Complex, step: Real, discretization: str) -> Complex:
     """Return the poles λ (n,) that a discretisation turns into these."""
     w = np.tanh(log_poles / 2) * 2 if discretization == "bilinear" else log_poles
     return np.asarray(w / step, np.complex128)
-
-
-def parts(numbers: Complex) -> Real:
-    """Return real and imaginary parts along a new last axis."""
-    return np.stack([numbers.real, numbers.imag], axis=-1)
-
-
-def from_parts(numbers: Real) -> Complex:
-    """Join real and imaginary parts that lie along the last axis, without a copy where they lie side by side."""
-    if numbers.dtype == np.float64 and numbers.shape[-1] == 2:
-        return np.asarray(np.ascontiguousarray(numbers).view(np.complex128)[..., 0])
-    return join_parts(numbers[..., 0], numbers[..., 1])

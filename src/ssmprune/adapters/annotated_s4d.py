@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..arrays import from_parts
 from . import _classifiers
 from ._arrays import ArrayPlace
 from ._families import GridFamily
-from ._parameters import LayerParameters, from_parts
+from ._parameters import LayerParameters
 
 
 class AnnotatedS4D(GridFamily):

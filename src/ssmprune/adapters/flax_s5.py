@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..arrays import Complex
+from ..arrays import Complex, from_parts
 from ..errors import InputError
 from . import _classifiers
 from ._arrays import ArrayPlace
 from ._families import FlatFamily, directions
-from ._parameters import LayerParameters, from_parts
+from ._parameters import LayerParameters
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
 

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..arrays import Complex, Mask, Real
+from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError
 from ._arrays import ArrayPlace
 from ._families import FlatFamily, directions
-from ._parameters import LayerParameters, from_parts
+from ._parameters import LayerParameters
 
 
 @dataclass(frozen=True)

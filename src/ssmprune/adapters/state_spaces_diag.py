@@ -8,11 +8,11 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from ..arrays import Mask, Real
+from ..arrays import Mask, Real, from_parts
 from ..errors import InputError, one_of
 from ._arrays import ArrayPlace
 from ._families import GridFamily
-from ._parameters import LayerParameters, from_parts
+from ._parameters import LayerParameters
 
 Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
 TRANSFORMS: dict[str, Callable[[Real], Real]] = {

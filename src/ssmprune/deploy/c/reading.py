@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...arrays import from_parts
 from ...errors import InputError
 from ...models._grid import bits_of, whole_numbers
 from ...models.block import BatchNorm, Block
@@ -98,7 +99,7 @@ class _Reader:
             return layer
         factor = _array(ssm.discretization_factors()[1])
         scales = StateScales(bits, B_scale[heard, 0, 0], factor[heard], ssm.gain * C_scale[..., 0, 0])
-        return replace(layer, B=_complex(B)[heard], C=_complex(C)[..., heard], state_scales=scales)
+        return replace(layer, B=from_parts(B)[heard], C=from_parts(C)[..., heard], state_scales=scales)
 
 
 def _norm(norm: nn.Module) -> tuple[Array, Array]:
@@ -108,10 +109,6 @@ def _norm(norm: nn.Module) -> tuple[Array, Array]:
         return weight, bias
     scale = weight / np.sqrt(_array(norm.running_var) + norm.eps)
     return scale, bias - _array(norm.running_mean) * scale
-
-
-def _complex(parts: Array) -> Array:
-    return parts[..., 0] + 1j * parts[..., 1]
 
 
 def _array(tensor: Any) -> Array:
