@@ -27,7 +27,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported(path: Path) -> set[str]:
+def imports_of(path: Path) -> set[str]:
     """Return the rooms a file imports, lazily or not."""
     package = ("ssmprune", *path.relative_to(SOURCE).parent.parts)
     rooms = set()
@@ -43,7 +43,7 @@ def graph() -> dict[str, set[str]]:
     """Return what each room imports."""
     edges: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        edges.setdefault(room_of(path), set()).update(imported(path))
+        edges.setdefault(room_of(path), set()).update(imports_of(path))
     return {room: (targets - SKIPPED - {room}) & edges.keys() for room, targets in edges.items() if room not in SKIPPED}
 
 
@@ -52,7 +52,7 @@ def reachable(edges: dict[str, set[str]], room: str) -> set[str]:
     return set().union(*({target} | reachable(edges, target) for target in edges[room]))
 
 
-def reduced(edges: dict[str, set[str]]) -> dict[str, set[str]]:
+def reduce(edges: dict[str, set[str]]) -> dict[str, set[str]]:
     """Return the imports that no other import of the same room implies."""
     return {
         room: {target for target in targets if not any(target in reachable(edges, other) for other in targets)}
@@ -84,7 +84,7 @@ def draw(edges: dict[str, set[str]]) -> None:
         for i, room in enumerate(row)
     }
     figure, axes = plt.subplots(figsize=(10, 0.62 * len(rows) + 0.5))
-    for room, targets in reduced(edges).items():
+    for room, targets in reduce(edges).items():
         for target in sorted(targets):
             (x, y), (u, v) = place[room], place[target]
             axes.annotate("", (u, v - 0.24), (x, y + 0.24), arrowprops={"arrowstyle": "->", "color": "0.6", "lw": 0.8})
