@@ -173,7 +173,7 @@ class DiagonalSystem:
         return y
 
     def response(self, theta: ArrayLike) -> Complex:
-        """Frequency response of the real system at z = exp(jθ) for θ of shape (t,).
+        """Return the frequency response of the real system at z = exp(jθ) for θ of shape (t,).
 
         G(θ) = gain/2 · (F(θ) + conj F(-θ)) with F(θ) = Σ_i C_i B_i / (1 - pole_i e^{-jθ}); a backward direction
         adds the same at -θ, delayed. Shape (t, outputs, inputs); for multi-SISO the diagonal alone, (t, channels).
@@ -187,7 +187,7 @@ class DiagonalSystem:
         return self.gain / 2 * total
 
     def _half(self, theta: Real, C: Complex) -> Complex:
-        """Σ_i C_i B_i / (1 - pole_i e^{-jθ}), the response of the stored states alone."""
+        """Return Σ_i C_i B_i / (1 - pole_i e^{-jθ}), the response of the stored states alone."""
         resolvent = -1 / np.expm1(self.log_poles - 1j * theta[:, None])  # (t, n)
         if self.channel is None:
             full: Complex = (resolvent[:, None, :] * C) @ self.B
@@ -247,7 +247,7 @@ class DiagonalSystem:
             )
 
     def __repr__(self) -> str:
-        """Sizes at a glance."""
+        """Show the sizes at a glance."""
         kind = "" if self.channel is None else " multi-SISO"
         pairs = "pairs" if self.gain == 2 else "states"
         directions = "1 direction" if self.directions == 1 else "2 directions"

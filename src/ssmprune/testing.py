@@ -86,7 +86,7 @@ class _Contract:
         np.testing.assert_allclose(y, expected, rtol=0, atol=atol, err_msg=f"{path}: {what} do not agree")
 
     def check_mask(self, plan: Plan) -> None:
-        """Masked states are silent, the others as they were."""
+        """Check that masked states are silent, the others as they were."""
         masked = mask(self.model, plan, adapter=self.adapter)
         for path, system in read(masked, adapter=self.adapter).items():
             keep = plan.keep[path]
@@ -96,7 +96,7 @@ class _Contract:
         self._compare(masked, plan, "mask")
 
     def check_shrink(self, plan: Plan) -> None:
-        """Removed states are gone, the others as they were."""
+        """Check that removed states are gone, the others as they were."""
         shrunk = shrink(self.model, plan, adapter=self.adapter)
         kept = plan.apply(self.systems)
         for path, system in read(shrunk, adapter=self.adapter).items():
@@ -104,7 +104,7 @@ class _Contract:
         self._compare(shrunk, plan, "shrink")
 
     def check_refusal(self, plan: Plan) -> None:
-        """A layout that cannot lose single states says so."""
+        """Check that a layout that cannot lose single states says so."""
         try:
             shrink(self.model, plan, adapter=self.adapter)
         except InputError:
@@ -127,7 +127,7 @@ class _Contract:
         assert accepted, "refit refuses everything; an adapter that cannot write a C has no refit of its own"
 
     def check_recording(self) -> None:
-        """What a torch layer is called with and returns, as calibration records it, is what goes in and comes out."""
+        """Check that calibration takes what goes into and comes out of a torch layer for just that."""
         if not is_torch_module(self.model):
             return
         for path, layer in layers_of(self.model, self.adapter).items():
@@ -149,7 +149,7 @@ class _Contract:
                     assert close, f"{path}: the {kind} of a recorded call is not that of the layer"
 
     def check_write(self, plan: Plan) -> None:
-        """Another system is written whole; D stays."""
+        """Check that another system is written whole; D stays."""
         other, kept = copy.deepcopy(self.model), plan.apply(self.systems)
         for path, layer in layers_of(other, self.adapter).items():
             layer.write(kept[path])
@@ -157,7 +157,7 @@ class _Contract:
         self._compare(other, plan, "write")
 
     def check_convert(self, plan: Plan) -> None:
-        """Our torch layers compute the same."""
+        """Check that our torch layers compute the same."""
         layers = convert(self.model, plan, adapter=self.adapter)
         import torch
 
@@ -168,7 +168,7 @@ class _Contract:
             self.agree(y, path, system, "the converted layer and the plan applied")
 
     def check_original(self) -> None:
-        """All of this happened to copies."""
+        """Check that all of this happened to copies."""
         after = read(self.model, adapter=self.adapter)
         same = (after[path].fingerprint == system.fingerprint for path, system in self.systems.items())
         assert all(same), "the model changed"

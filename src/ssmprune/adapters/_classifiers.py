@@ -33,7 +33,7 @@ class Arrays:
     """
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
-        """List what there is."""
+        """List the arrays of a tree."""
         self._left = _arrays.leaves(tree)
 
     def __contains__(self, path: str) -> bool:

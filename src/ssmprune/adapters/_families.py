@@ -87,7 +87,7 @@ class GridFamily(ArrayFamily):
     grid_axes: ClassVar[dict[str, tuple[int, int]]]  # the axes of an array that run over channels and states
 
     def calling_module(self, path: str) -> str:
-        """Refuse: these codes compute a kernel here, and the module around it does more than convolve with it."""
+        """Refuse, since these codes compute a kernel here and the module around it does more than convolve with it."""
         raise InputError(
             f"Calibration cannot watch a layer of {self.name} at work: it only computes a kernel. Bring the model into "
             "our own layers (`ssmprune import`, or sp.convert layer by layer), or prune without data."

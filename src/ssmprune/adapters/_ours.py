@@ -40,7 +40,7 @@ class Ours(FlatFamily):
             layer[name] = values
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """A masked state has no input."""
+        """Read the options off the module; a masked state has no input."""
         module, flat = layer.module, "channel" in layer
         B, mask = from_parts(layer["B"]), layer["mask"]
         return LayerParameters(

@@ -22,7 +22,7 @@ class AnnotatedS4D(GridFamily):
     grid_axes: ClassVar = {"A_re": (1, 0), "A_im": (1, 0), "B_re": (1, 0), "B_im": (1, 0), "C": (1, 0)}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Zero-order hold, clipped poles, no conjugate symmetry: the only form that this code has."""
+        """Read the only form that this code has: zero-order hold, clipped poles, no conjugate symmetry."""
         states, channels = layer["A_re"].shape
         return LayerParameters(
             pole_re=layer["A_re"].T.ravel(),
@@ -36,7 +36,7 @@ class AnnotatedS4D(GridFamily):
         )
 
     def importer(self) -> Callable[..., _classifiers.Classifier]:
-        """Whole models are imported by `classifier`."""
+        """Return `classifier`, which imports whole models."""
         return self.classifier
 
     def classifier(

@@ -33,7 +33,7 @@ class FlaxS5(FlatFamily):
     state_axis: ClassVar = {"Lambda_re": 0, "Lambda_im": 0, "B": 0, "C": 1, "C1": 1, "C2": 1, "log_step": 0}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Both directions of C may lie in two arrays, or behind each other in one."""
+        """Read the arrays; both directions of C may lie in two of them, or behind each other in one."""
         self.ask()
         return LayerParameters(
             pole_re=layer["Lambda_re"],
@@ -49,7 +49,7 @@ class FlaxS5(FlatFamily):
         )
 
     def importer(self) -> Callable[..., _classifiers.Classifier]:
-        """Whole models are imported by `classifier`."""
+        """Return `classifier`, which imports whole models."""
         return self.classifier
 
     def classifier(

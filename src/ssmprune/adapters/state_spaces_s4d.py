@@ -22,7 +22,7 @@ class StateSpacesS4D(GridFamily):
     grid_axes: ClassVar = {"log_A_real": (0, 1), "A_imag": (0, 1), "C": (0, 1)}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
-        """Zero-order hold of one half of conjugate pairs: the only form that this code has."""
+        """Read the only form that this code has: zero-order hold, one half of conjugate pairs."""
         channels, states = layer["A_imag"].shape
         return LayerParameters(
             pole_re=layer["log_A_real"].ravel(),
@@ -37,7 +37,7 @@ class StateSpacesS4D(GridFamily):
         )
 
     def importer(self) -> Callable[..., _classifiers.Classifier]:
-        """Whole models are imported by `classifier`."""
+        """Return `classifier`, which imports whole models."""
         return self.classifier
 
     def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> _classifiers.Classifier:

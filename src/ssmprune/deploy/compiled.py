@@ -96,7 +96,7 @@ class Compiled:
         self._sequences(_at(x), _at(valid), len(x), length, _at(out), _at(room))
 
     def _head(self, out: Array) -> Array:
-        """The logits of what left the C."""
+        """Return the logits of what left the C."""
         if not self.config.retrieval:
             return out
         half = len(out) // 2
@@ -123,7 +123,7 @@ class Compiled:
         return np.ascontiguousarray(x, np.int32 if config.tokens else np.float32)
 
     def _valid(self, lengths: Any, batch: int, length: int) -> Array:
-        """How many steps of each sequence count."""
+        """Return how many steps of each sequence count."""
         if lengths is None:
             return np.full(batch, length, np.uintp)
         valid = _numpy(lengths)
@@ -177,7 +177,7 @@ def _numpy(x: Any) -> Array:
 
 
 def _like(x: Any, logits: Array) -> Any:
-    """The logits as an array, or as a tensor where the input was one."""
+    """Return the logits as an array, or as a tensor where the input was one."""
     if not hasattr(x, "detach"):
         return logits
     import torch

@@ -103,7 +103,7 @@ class _Reader:
 
 
 def _norm(norm: nn.Module) -> tuple[Array, Array]:
-    """Scale and shift: of a batch norm altogether, of a layer norm after it has normalised."""
+    """Return scale and shift: all that a batch norm does, or what a layer norm does after it has normalised."""
     weight, bias = _array(norm.weight), _array(norm.bias)
     if not isinstance(norm, BatchNorm):
         return weight, bias

@@ -59,7 +59,7 @@ def callable_sources(model: Classifier) -> Sources:
 
 
 def _words(config: Config) -> dict[str, object]:
-    """What the header says of inputs and outputs."""
+    """Return what the header says of inputs and outputs."""
     answer = "MODEL_FEATURES numbers that stand for the document" if config.retrieval else "MODEL_OUTPUTS logits"
     every = config.pooling == "none"
     return {
@@ -113,7 +113,7 @@ class _Writer:
         return resolved(text, self.features) + "\n\n"
 
     def _features(self) -> dict[str, bool]:
-        """What the conditions in the engine ask for."""
+        """Return the answers to the conditions in the engine."""
         config = self.config
         gates = {"GELU_ONLY": "gelu", "HALF_GLU1": "half_glu1", "HALF_GLU2": "half_glu2", "FULL_GLU": "full_glu"}
         pooling = {"MEAN": "mean", "LAST": "last", "EVERY_STEP": "none"}
@@ -137,7 +137,7 @@ class _Writer:
         }
 
     def _sizes(self) -> dict[str, object]:
-        """The numbers that the engine's text leaves open."""
+        """Return the numbers that the engine's text leaves open."""
         config, row = self.config, self.row
         states = self._states()
         drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
@@ -171,13 +171,13 @@ class _Writer:
         }
 
     def _states(self) -> list[int]:
-        """How many floats the state of each layer takes."""
+        """Return how many floats the state of each layer takes."""
         if self.s5:
             return [2 * len(layer.poles) for layer in self.numbers.layers]
         return [2 * packing.PANEL * int(group.slots.sum()) for group in self.groups]
 
     def _tables(self) -> str:
-        """All weights, and the structs that point to them."""
+        """Return all weights, and the structs that point to them."""
         rows = [self._layer(i, layer) for i, layer in enumerate(self.numbers.layers)]
         ends = [table("layer", "LAYERS", rows)]
         numbers, row = self.numbers, self.row
@@ -204,7 +204,7 @@ class _Writer:
         return f"static const matrix {name} = {self._matrix(name.lower(), packed)};\n"
 
     def _layer(self, index: int, layer: LayerNumbers) -> str:
-        """The initialiser of a layer's struct, in the order of its members."""
+        """Return the initialiser of a layer's struct, in the order of its members."""
         members = self._s5(index, layer) if self.s5 else self._s4d(index)
         for name in ("D", "scale", "shift"):
             members.append(self._vector(f"{name}_{index}", padded_row(getattr(layer, name))))
@@ -239,7 +239,7 @@ class _Writer:
         return name
 
     def _matrix(self, name: str, matrix: Matrix) -> str:
-        """The initialiser of a matrix."""
+        """Return the initialiser of a matrix."""
         panels, inner, _ = matrix.weights.shape
         members = [str(inner), str(matrix.row), str(panels)]
         if matrix.scale is None:

@@ -96,7 +96,7 @@ def resolved(text: str, features: Mapping[str, bool]) -> str:
 
 
 def _holds(condition: str, features: Mapping[str, bool]) -> bool | None:
-    """Whether alternatives (||) of conjunctions (&&) of features hold; None if it speaks of anything else."""
+    """Tell whether alternatives (||) of conjunctions (&&) of features hold; None if the condition has anything else."""
     alternatives = [[word.strip() for word in part.split("&&")] for part in condition.split("||")]
     if not all(word.removeprefix("!") in features for part in alternatives for word in part):
         return None
