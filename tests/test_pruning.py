@@ -210,7 +210,7 @@ def test_data_may_be_of_another_precision_than_the_model():
         (lambda net: sp.Pruning(net, seed=-1), "at least 0; got -1"),
         (lambda net: sp.prune(net, 0.5, limits=sp.Limits(exclude=["layers.2.ssm"])), "No layer is called 'layers.2"),
         (lambda net: sp.prune(net, 0.5, limits=sp.Limits(exclude=list(sp.read(net)))), "All layers are excluded"),
-        (lambda net: sp.prune(net, 0.5, data=[X], sequences=0), "at least 1, or None for all; got 0"),
+        (lambda net: sp.Pruning(net, data=[X], sequences=0), "at least 1, or None for all; got 0"),
         (lambda net: sp.prune(net, 0.5, data=X[0, 0, 0].item), "list of batches or a DataLoader; got builtin"),
         (lambda net: sp.prune(net, sp.max_energy("0.1")), "from 0 to 1; got '0.1'"),
         (lambda net: sp.prune(net, 0.5, "last"), "method is a Method.*got 'last'"),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
+from .adapters._pruned_modules import load_pruned, save_pruned
 from .allocation import layer_adaptive, layer_share, pooled, uniform
 from .apply import convert, mask, read, shrink
 from .calibration.batches import Padded
@@ -118,6 +119,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     # files
     "load",
     "save",
+    "load_pruned",
+    "save_pruned",
     "load_tree",
     "save_tree",
     "InputError",

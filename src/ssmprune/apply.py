@@ -38,8 +38,8 @@ def read(
         if unstable == "refuse" and system.unstable_states.any():
             raise InputError(
                 f"Layer {path!r}: {states_have(system.unstable_states)} a pole on or outside the unit circle, so no "
-                "finite gain to score. Check the discretisation and clipping, or keep those states: `read` and "
-                '`Pruning` take unstable="keep", the command line --keep-unstable.'
+                "finite gain to score. Check the discretisation and clipping, or keep those states: `read`, `prune` "
+                'and `Pruning` take unstable="keep", the command line --unstable keep.'
             )
     return systems
 

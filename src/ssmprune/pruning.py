@@ -131,8 +131,8 @@ def prune(
     *,
     data: Iterable[Any] | None = None,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
+    unstable: Literal["refuse", "keep"] = "refuse",
     adapter: Adapter | None = None,
-    sequences: int | None = SEQUENCES,
 ) -> Model:
     """Return a smaller copy of a model: read, plan and shrink at once.
 
@@ -141,10 +141,10 @@ def prune(
     data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
         on what the pruned layers before it let through.
     limits: layers to leave alone, caps, floors, rounding.
+    unstable: "keep" leaves states with a pole on or outside the unit circle in the model instead of refusing it.
     adapter: of a family that is not recognised by itself.
-    sequences: how many of the data to look at; None for all.
 
-    `Pruning` also shows the plan, and takes models with unstable poles and seeds.
+    `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
 
     >>> import torch
     >>> from ssmprune.models.s5 import S5Layer
@@ -152,5 +152,5 @@ def prune(
     >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
     (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
     """
-    work = Pruning(model, method, data=data, limits=limits, adapter=adapter, sequences=sequences)
+    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
     return work.shrink(work.plan(ratio(work) if callable(ratio) else ratio))

@@ -86,7 +86,7 @@ def test_two_hundred_sequences_unless_told_otherwise():
     assert plans[8].title.endswith("at 55% (asked for 50%), C and D re-fitted, on 8 sequences")
     assert {count: plan.sequences for count, plan in plans.items()} == {8: 8, None: 240}
     assert sp.refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, many).sequences == 200
-    small = sp.prune(net, 0.5, data=many, sequences=8)
+    small = sp.Pruning(net, data=many, sequences=8).shrink(plans[8])
     assert all(
         torch.equal(value, small.state_dict()[name]) for name, value in sp.shrink(net, plans[8]).state_dict().items()
     )

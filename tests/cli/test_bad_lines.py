@@ -202,7 +202,8 @@ LINES = [
     ("prune model.safetensors --ratio 0.5 --calibrate wide.npy --out out", "(2, 9, 4)"),
     ("evaluate model.safetensors --task smnist --data data", "3 inputs, the task 1"),
     ("sweep model.safetensors --task smnist --out out --data data", "3 inputs, the task 1"),
-    ("prune unstable.safetensors --ratio 0.5 --out out", "pole"),
+    ("prune unstable.safetensors --ratio 0.5 --out out", "layers.0.ssm': States 0, 1, 2, 3, 4, 5, 6, 7 have a pole"),
+    ("prune unstable.safetensors --ratio 0.5 --out out --unstable drop", "drop"),
     ("inspect unstable.safetensors", "unit circle"),
     # Data
     ("evaluate model.safetensors --task text --data emptied", "neg"),

@@ -63,6 +63,20 @@ def test_a_plan_that_falls_short_says_so(ssmprune, checkpoint, tmp_path):
     assert "last at 50% (asked for 75%)" in " ".join(ssmprune(*command).stdout.split())
 
 
+def test_unstable_states_are_refused_or_kept(ssmprune, tmp_path):
+    wild, small = tmp_path / "wild.safetensors", tmp_path / "small.safetensors"
+    model = Classifier(Config("s5", inputs=3, outputs=2, width=6, states=(8, 8), pole_form="free"))
+    with torch.no_grad():
+        model.layers[1].ssm.pole_re[5] = 0.01
+    sp.save(model, wild)
+    refused = ssmprune("prune", wild, "--ratio", 0.8, "--out", small)
+    assert refused.returncode == 2
+    assert "Layer 'layers.1.ssm': State 5 has a pole" in refused.stderr
+    assert "--unstable keep" in refused.stderr
+    assert ssmprune("prune", wild, "--ratio", 0.8, "--unstable", "keep", "--out", small).returncode == 0
+    assert sp.read(sp.load(small), unstable="keep")["layers.1.ssm"].unstable_states.any()
+
+
 def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
     plan, masked = tmp_path / "plan.safetensors", tmp_path / "masked.safetensors"
     ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "random", "--seed", 3, "--out", plan)

@@ -6,7 +6,7 @@ names in the entry point group `ssmprune.adapters`. Frameworks are imported when
 
 Helpers: `_adapter` is the base class, `_arrays` finds arrays in models and refuses what cannot be pruned,
 `_parameters` describes a layer, `_families` cuts arrays, `_ours` is what our two families share, `_classifiers`
-imports whole models, `_files` reads them from disk.
+imports whole models, `_files` reads them from disk; `_pruned_modules` saves pruned torch modules and loads them again.
 """
 
 from __future__ import annotations

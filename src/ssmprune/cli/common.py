@@ -23,6 +23,13 @@ class Floors(StrEnum):
     channel = "channel"
 
 
+class UnstablePoles(StrEnum):
+    """What becomes of a model with poles on or outside the unit circle."""
+
+    refuse = "refuse"
+    keep = "keep"
+
+
 app = typer.Typer(
     help="Make trained diagonal state space models smaller and faster, without retraining.",
     no_args_is_help=True,
@@ -46,7 +53,9 @@ Compute = Annotated[
     str,
     typer.Option("--compute", help="What evaluates: torch, compiled (to C), or auto: compiled if a compiler is here."),
 ]
-Unstable = Annotated[bool, typer.Option("--keep-unstable", help="Keep states with unstable poles instead of refusing.")]
+Unstable = Annotated[
+    UnstablePoles, typer.Option("--unstable", help="What to do with poles on or outside the unit circle.")
+]
 
 
 def method_named(name: str) -> Method:

@@ -33,6 +33,7 @@ from .common import (
     RoundTo,
     Seed,
     Unstable,
+    UnstablePoles,
     method_named,
     prepare,
     show,
@@ -113,7 +114,7 @@ def decide(
     floor: Floor = Floors.layer,
     round_to: RoundTo = 1,
     seed: Seed = 0,
-    unstable: Unstable = False,
+    unstable: Unstable = UnstablePoles.refuse,
     as_json: Json = False,
     *,
     finish: Finish | None = None,
@@ -132,7 +133,7 @@ def decide(
         None if method is None else method_named(method),
         data=batches,
         limits=Limits(exclude, cap, floor.value, round_to),
-        unstable="keep" if unstable else "refuse",
+        unstable=unstable.value,
         seed=seed,
         sequences=None,  # `sequences` of them were chosen at random already
     )

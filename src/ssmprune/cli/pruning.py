@@ -15,16 +15,16 @@ from ..models import cards, load, save
 from ..plan import Plan
 from ..planning import make_plan
 from ..system import DiagonalSystem
-from .common import Checkpoint, Json, Out, Unstable, app, show, table
+from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, show, table
 from .planning import Learning, decide, recovering, show_plan, takes_options_of
 from .recovering import recover_decision
 
 
 @app.command()
-def inspect(checkpoint: Checkpoint, unstable: Unstable = False, as_json: Json = False) -> None:
+def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, as_json: Json = False) -> None:
     """Show the layers of a model: states, poles, and how its scores spread."""
     model = load(checkpoint)
-    systems = apply.read(model, unstable="keep" if unstable else "refuse")
+    systems = apply.read(model, unstable=unstable.value)
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
     rows = [

@@ -28,8 +28,8 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     """Write the model's config and tensors to one `.safetensors` file."""
     if not isinstance(model, Classifier):
         raise InputError(
-            f"`save` writes ssmprune's own classifiers; this is {type(model).__name__}. Save it as its library does, "
-            "for example by torch.save(model.state_dict(), path)."
+            f"`save` writes ssmprune's own classifiers; this is {type(model).__name__}. Other pruned torch modules "
+            "are written by `save_pruned`, Flax trees by `save_tree`."
         )
     tensors = {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
     about = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}

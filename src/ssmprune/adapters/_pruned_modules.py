@@ -1,0 +1,168 @@
+"""Pruned torch modules on disk: their tensors, and how many states each layer has left, in one safetensors file.
+
+A module is built by its owner's code, whole; the file then says how far to cut its layers before the tensors fit.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Mask, is_count
+from ..errors import InputError, need_torch
+from ..files import check_format, load_tensors, save_tensors
+from ..system import DiagonalSystem
+from . import Adapter, Layer, layers_of
+from ._arrays import is_torch_module
+
+FORMAT, VERSION = "ssmprune-pruned-module", 1
+Model = TypeVar("Model")
+
+
+def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | None = None) -> None:
+    """Write a torch module that contains SSM layers, pruned or not, as one safetensors file for `load_pruned`.
+
+    For our own classifiers there is `save`, whose files know how to build the model as well.
+    """
+    _check_module(model, "save_pruned")
+    layers = layers_of(model, adapter)
+    arrays, kinds = {}, {}
+    for name, tensor in model.state_dict().items():
+        if not hasattr(tensor, "detach"):
+            raise InputError(
+                f"{name!r} of the state dict is of type {type(tensor).__name__}, not a tensor."
+            )
+        arrays[name], kinds[name] = _to_array(tensor.detach().cpu())
+    about = {
+        "states": json.dumps({path: _states(layer.read()) for path, layer in layers.items()}),
+        "kinds": json.dumps({name: kind for name, kind in kinds.items() if kind}),
+    }
+    save_tensors(path, arrays, {"format": FORMAT, "version": str(VERSION), **about})
+
+
+def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter | None = None) -> Model:
+    """Return a copy of a freshly built module that is cut and filled to be the one that `save_pruned` wrote.
+
+    model: built as the one that was pruned, with all its states; it is left as it is.
+    adapter: of a family that is not recognised by itself, as when it was pruned.
+
+    >>> import tempfile, torch
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> net = torch.nn.Sequential(S5Layer(4, 10), torch.nn.GELU(), S5Layer(4, 10))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_pruned(sp.prune(net, 0.5), f"{folder}/small.safetensors")
+    ...     again = load_pruned(net, f"{folder}/small.safetensors")
+    >>> sum(len(layer.pole_re) for layer in (again[0], again[2]))
+    10
+    """
+    _check_module(model, "load_pruned")
+    arrays, about = load_tensors(path)
+    check_format(path, about, FORMAT, VERSION)
+    states, kinds = _entries(path, about)
+    small = copy.deepcopy(model)
+    layers = layers_of(small, adapter)
+    if different := sorted(states.keys() ^ layers.keys()):
+        owner = "file" if different[0] in states else "model"
+        raise InputError(f"{path}: the SSM layer {different[0]!r} exists in the {owner} alone; build the same model.")
+    for name, layer in layers.items():
+        _cut(layer, states[name], path)
+    _fill(small, {name: _to_tensor(path, name, array, kinds.get(name)) for name, array in arrays.items()}, path)
+    return small
+
+
+def _check_module(model: Any, function: str) -> None:
+    need_torch()
+    if not is_torch_module(model):
+        raise InputError(
+            f"`{function}` takes a torch module; got {type(model).__name__}. Flax trees have `save_tree`, state dicts "
+            "torch.save."
+        )
+
+
+def _states(system: DiagonalSystem) -> int | list[int]:
+    """Return the number of stored states, where channels have states of their own for each of them."""
+    if system.channel is None:
+        return system.n
+    return [int(count) for count in np.bincount(system.channel, minlength=system.inputs)]
+
+
+def _entries(path: Any, about: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        states, kinds = json.loads(about["states"]), json.loads(about["kinds"])
+        wrong = [n for count in states.values() for n in (count if isinstance(count, list) else [count])]
+        if not all(map(is_count, wrong)) or not set(kinds.values()) <= {"complex", "bfloat16"}:
+            raise ValueError("numbers of states or kinds of tensors are none")
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a whole pruned module ({error!r}); it is damaged.") from error
+    return states, kinds
+
+
+def _cut(layer: Layer, states: int | list[int], path: Any) -> None:
+    """Remove as many states as are missing in the file; which ones does not matter, their numbers are replaced."""
+    system = layer.read()
+    whole = _states(system)
+    counts, there = np.atleast_1d(states), np.atleast_1d(whole)
+    if counts.shape != there.shape or (counts > there).any():
+        raise InputError(
+            f"{path}: layer {layer.path!r} has {_said(states)} there and {_said(whole)} in the model given; build the "
+            "model with the sizes it had before it was pruned."
+        )
+    if (counts < there).any():
+        layer.shrink(_first(counts, system))
+
+
+def _said(states: int | list[int]) -> str:
+    return f"{states} states" if isinstance(states, int) else f"{sum(states)} states in {len(states)} channels"
+
+
+def _first(counts: Any, system: DiagonalSystem) -> Mask:
+    """Return a mask of the first states, of every channel where channels have their own."""
+    if system.channel is None:
+        return np.asarray(np.arange(system.n) < counts[0])
+    keep = np.zeros(system.n, bool)
+    for channel, count in enumerate(counts):
+        keep[np.flatnonzero(system.channel == channel)[:count]] = True
+    return keep
+
+
+def _fill(model: Any, tensors: dict[str, Any], path: Any) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if different := sorted(expected.keys() ^ tensors.keys()):
+        owner = "model" if different[0] in expected else "file"
+        raise InputError(f"{path}: the tensor {different[0]!r} exists in the {owner} alone; build the same model.")
+    for name, shape in expected.items():
+        if tuple(tensors[name].shape) != shape:
+            raise InputError(
+                f"{path}: {name} has the shape {tuple(tensors[name].shape)} there and {shape} in the model given; "
+                "build the model with the sizes it had before it was pruned."
+            )
+    model.load_state_dict(tensors)
+
+
+def _to_array(tensor: Any) -> tuple[Any, str | None]:
+    """Return a tensor as numpy, with its kind where files have none of the kind."""
+    import torch
+
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj()).numpy(), "complex"
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy(), "bfloat16"
+    return tensor.numpy(), None
+
+
+def _to_tensor(path: Any, name: str, array: Any, kind: str | None) -> Any:
+    import torch
+
+    tensor = torch.from_numpy(array.copy())
+    if kind is None:
+        return tensor
+    if kind == "complex" and tensor.is_floating_point() and tensor.ndim and tensor.shape[-1] == 2:
+        return torch.view_as_complex(tensor)
+    if kind == "bfloat16" and tensor.dtype == torch.int16:
+        return tensor.view(torch.bfloat16)
+    raise InputError(f"{path}: {name} is no {kind} tensor; the file is damaged.")
