@@ -27,6 +27,6 @@ assert difference < 1e-4
 
 with tempfile.TemporaryDirectory() as folder:
     sp.save_pruned(small, f"{folder}/small.safetensors")
-    again = sp.load_pruned(build(), f"{folder}/small.safetensors")  # as in a new process: built whole, then cut and filled
+    again = sp.load_pruned(build(), f"{folder}/small.safetensors")  # built whole, cut, filled
 with torch.no_grad():
     assert torch.equal(again(x), small(x))

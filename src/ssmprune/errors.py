@@ -1,4 +1,4 @@
-"""The one exception a user is meant to meet, and the two mistakes that every room has to report."""
+"""The one exception a user is meant to meet, the mistakes that every room has to report, and text safe to show."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def one_of(kind: str, name: object, known: Mapping[str, Member]) -> Member:
     if not isinstance(name, str) or name not in known:
         raise InputError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
     return known[name]
+
+
+def visible(text: str) -> str:
+    r"""Return a text whose control characters are written out: names from files cannot move a cursor or fake a line.
+
+    >>> print(visible("model\x1b[31m\nError: none"))
+    model\x1b[31m\nError: none
+    """
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def need(module: str, extra: str, purpose: str) -> Any:

@@ -71,6 +71,11 @@ class Plan:
         """Number of states that stay; a conjugate pair counts as two."""
         return sum(int(keep.sum()) * self.states_per_entry[layer] for layer, keep in self.keep.items())
 
+    @property
+    def reached(self) -> float:
+        """The share of all states that is pruned; limits, floors and rounding can keep it below `ratio`."""
+        return 1 - self.kept / max(self.total, 1)
+
     def check(self, systems: Mapping[str, DiagonalSystem]) -> None:
         """Raise an error that names the first layer in which `systems` differ from what the plan was made for."""
         for layer in sorted(self.keep.keys() ^ systems.keys()):
@@ -117,10 +122,9 @@ class Plan:
 
         With excluded layers, caps, floors or rounding, what is pruned may be far less than what was asked for.
         """
-        reached = 1 - self.kept / max(self.total, 1)
         title = f"{self.method} at {self.ratio:.0%}"
-        if abs(reached - self.ratio) > 0.01:
-            title = f"{self.method} at {reached:.0%} (asked for {self.ratio:.0%})"
+        if abs(self.reached - self.ratio) > 0.01:
+            title = f"{self.method} at {self.reached:.0%} (asked for {self.ratio:.0%})"
         title += ", C and D re-fitted" if self.C else ""
         return title + (f", on {self.sequences} sequences" if self.sequences else "")
 

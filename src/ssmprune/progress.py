@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeVar
 
+from .errors import visible
+
 Item = TypeVar("Item")
 SPEED_PERIOD = 3600  # seconds over which the speed is averaged: the cells of a sweep take minutes
 
@@ -31,7 +33,10 @@ class Bar:
 
         console = Console(stderr=True)
         count = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-        columns = (TextColumn("{task.description}"), BarColumn(), count, TextColumn("{task.fields[figures]}"))
+        description, figures = (
+            TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[figures]")
+        )
+        columns = (description, BarColumn(), count, figures)
         silent = not shown or (brief and not console.is_terminal)
         self._bar = Progress(
             *columns, Remaining(), console=console, transient=brief, disable=silent, speed_estimate_period=SPEED_PERIOD
@@ -50,12 +55,12 @@ class Bar:
 
     def show(self, done: int, text: str, figures: str = "") -> None:
         """Move the bar to `done` of its total, with another text and other figures."""
-        self._bar.update(self._task, completed=done, total=self.total, description=text, figures=figures)
+        self._bar.update(self._task, completed=done, total=self.total, description=visible(text), figures=figures)
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""
         if not self._bar.disable:
-            self._bar.console.print(line, highlight=False)
+            self._bar.console.print(visible(line), highlight=False, markup=False)
 
     def update(self, count: int = 1) -> None:
         """Count more as done."""

@@ -1,7 +1,9 @@
 import dataclasses
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import torch
 
 import ssmprune as sp
 from ssmprune import targets, tasks
+from ssmprune.cli import HELP_ORDER
 from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.sweeps import approaches
 from ssmprune.training.evaluate import evaluate
 from toy import TOY
 
@@ -89,12 +93,31 @@ def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
 def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     layers = json.loads(ssmprune("inspect", checkpoint, "--json").stdout)["layers"]
     assert [layer["states"] for layer in layers] == [16, 16]
+    assert [layer["stored_states"] for layer in layers] == list(sp.load(checkpoint).config.states)
+    assert "A conjugate pair counts as two states" in ssmprune("inspect", checkpoint).stdout
     fastest, slowest = layers[0]["memory_steps"]
     assert slowest >= fastest >= 1
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
     known = json.loads(ssmprune("list", "--json").stdout)
     assert {"last", "lamp", "surgeon", "energy/layer_adaptive"} <= set(known["methods"])
     assert {"s4d", "s5"} <= set(known["families"])
+    assert {*known["methods"], *known["in sweeps also"]} == set(approaches.found())
+
+
+def test_help_lists_what_a_newcomer_needs_first(ssmprune):
+    verbs = re.findall(r"^│ ([a-z]+) ", ssmprune("--help").stdout, re.MULTILINE)
+    assert verbs[:3] == ["demo", "inspect", "prune"]
+    assert set(verbs) == set(HELP_ORDER)
+
+
+@pytest.mark.parametrize("file", ["weights.pt", "flax.msgpack"])
+@pytest.mark.parametrize("verb", ["inspect", "prune"])
+def test_models_of_other_codes_are_pointed_to_import(file, verb, ssmprune, tmp_path):
+    corpus = Path(__file__).parents[1] / "corpus" / file
+    words = ["--ratio", 0.5, "--out", tmp_path / "small.safetensors"] if verb == "prune" else []
+    refused = ssmprune(verb, corpus, *words)
+    assert refused.returncode == 2
+    assert f"ssmprune import {corpus} --family FAMILY" in refused.stderr
 
 
 @pytest.mark.parametrize(

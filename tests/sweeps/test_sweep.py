@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -263,14 +264,27 @@ def test_wrong_sweeps_are_refused(options, message):
         Sweep(**options)
 
 
+def test_files_of_the_same_name_are_told_apart_by_their_folders(root, tmp_path):
+    for folder in ("a/run", "b/run", "c"):
+        (tmp_path / folder).mkdir(parents=True)
+        for suffix in (".safetensors", ".card.json"):
+            shutil.copy(root / f"one{suffix}", tmp_path / folder / f"best{suffix}")
+    files = [tmp_path / folder / "best.safetensors" for folder in ("a/run", "b/run", "c")]
+    swept = entries(files)
+    assert [entry.name for entry in swept] == ["a-run-best", "b-run-best", "c-best"]
+    results = sweep(swept, Sweep(methods=["last"], ratios=[0.5], examples=5), tmp_path / "out", Session(root))
+    assert {cell.checkpoint for cell in results.cells} == {"a-run-best", "b-run-best", "c-best"}
+    assert all(results.plan(cell.key) for cell in results.cells if cell.method == "last")
+
+
 def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
     with pytest.raises(sp.InputError, match="no checkpoint at"):
         entries([tmp_path / "none.safetensors"])
     sp.save(Classifier(SPEECH), tmp_path / "bare.safetensors")
     with pytest.raises(sp.InputError, match="--task"):
         entries([tmp_path / "bare.safetensors"])
-    with pytest.raises(sp.InputError, match="different names"):
-        entries([root / "one.safetensors"] * 2)
+    with pytest.raises(sp.InputError, match="every checkpoint once; twice there"):
+        entries([root / "one.safetensors", root / "." / "one.safetensors"])
     with pytest.raises(sp.InputError, match=r"no sweep\.json"):
         Results.read(tmp_path)
     with pytest.raises(sp.InputError, match="no engine 'sun'"), engines.start("sun"):

@@ -123,6 +123,55 @@ def test_compiled_it_evaluates_the_same(data, tmp_path):
     assert compiled["loss"] == pytest.approx(in_torch["loss"], rel=1e-5)
 
 
+def test_a_training_that_was_killed_leaves_a_card_and_flows_on(data, tmp_path):
+    """Killed, not asked, after its first epoch; its best model is evaluated and swept without a word about its task."""
+    options = (
+        "--layers",
+        1,
+        "--width",
+        4,
+        "--states",
+        4,
+        "--epochs",
+        10_000,
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+    )
+    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options), "--threads", "1"]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    card = tmp_path / "run" / "last.card.json"  # written after the other
+    while not card.exists() and running.poll() is None:
+        time.sleep(0.05)
+    running.kill()
+    running.wait(PATIENCE)
+    best = tmp_path / "run" / "best.safetensors"
+    known = cards.read_card(best)
+    assert (known["task"], known["recipe"], known["settings"]["width"]) == ("smnist", "cpu", 4)
+    assert known["command"].startswith("ssmprune train smnist --layers 1")
+    seen = ssmprune("evaluate", best, "--data", data, "--examples", 7)
+    assert (seen["task"], seen["examples"]) == ("smnist", 7)
+    swept = ssmprune("sweep", best, "--methods", "last", "--ratios", "0.5", "--data", data, "--out", tmp_path / "out")
+    assert swept["cells"] == 2
+
+
+def test_sizes_change_any_recipe_but_not_a_model_that_is_there(trained, data, tmp_path):
+    with pytest.raises(AssertionError, match="has its sizes already; leave out --layers, --width"):
+        ssmprune(
+            *("train", "smnist", "--from", trained["best"], "--recipe", "tune", "--layers", 1, "--width", 8),
+            *("--data", data, "--out", tmp_path / "run"),
+        )
+    tuned = ssmprune(
+        *("train", "smnist", "--from", trained["best"], "--recipe", "tune", "--epochs", 2, "--rate", 0.001),
+        *("--batch", 20, "--data", data, "--out", tmp_path / "run"),
+    )
+    settings = cards.read_card(Path(tuned["best"]))["settings"]
+    recipe = recipes.get("smnist", "s4d", "tune")
+    assert (settings["epochs"], settings["lr"], settings["batch"], tuned["steps"]) == (2, 0.001, 20, 10)
+    assert settings["ssm_lr"] == pytest.approx(recipe.ssm_lr * 0.001 / recipe.lr)
+
+
 def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
     options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--json")
     command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]

@@ -33,9 +33,7 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
     arrays, kinds = {}, {}
     for name, tensor in model.state_dict().items():
         if not hasattr(tensor, "detach"):
-            raise InputError(
-                f"{name!r} of the state dict is of type {type(tensor).__name__}, not a tensor."
-            )
+            raise InputError(f"{name!r} of the state dict is of type {type(tensor).__name__}, not a tensor.")
         arrays[name], kinds[name] = _to_array(tensor.detach().cpu())
     about = {
         "states": json.dumps({path: _states(layer.read()) for path, layer in layers.items()}),

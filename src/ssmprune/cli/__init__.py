@@ -15,8 +15,9 @@ import typer
 
 from .. import __version__, adapters, criteria, tasks
 from ..methods import named
+from ..sweeps import BEYOND_METHODS
 from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
-from .common import Json, app, show, table
+from .common import Json, TaskModule, app, show, table
 
 __all__ = [
     "app",
@@ -32,8 +33,8 @@ __all__ = [
 ]
 
 HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other command after these
-    *("demo", "list", "inspect", "prune", "recover", "plan", "mask", "shrink", "evaluate", "train", "import"),
-    *("quantize", "export", "deploy", "bench", "sweep", "table", "figure", "report", "reproduce"),
+    *("demo", "inspect", "prune", "evaluate", "export", "deploy", "quantize", "recover", "import", "list", "train"),
+    *("plan", "mask", "shrink", "bench", "sweep", "table", "figure", "report", "reproduce"),
 )
 
 
@@ -62,14 +63,16 @@ def options(
 @app.command("list")
 def list_(
     recipes: Annotated[bool, typer.Option("--recipes", help="List how each model is trained instead.")] = False,
+    task_module: TaskModule = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, criteria, model families and tasks there are, or the recipes."""
+    """List the methods, what sweeps compare besides, criteria, model families and tasks, or the recipes."""
     if recipes:
         training.list_recipes(as_json)
         return
     names = {
         "methods": sorted(named()),
+        "in sweeps also": sorted(BEYOND_METHODS),
         "criteria": sorted(criteria.found()),
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),

@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from ..errors import need_torch, one_of
+from .. import tasks
+from ..errors import need_torch, one_of, visible
 from ..methods import Method, named
 
 
@@ -40,6 +42,15 @@ app = typer.Typer(
 Checkpoint = Annotated[Path, typer.Argument(help="A model saved by ssmprune (.safetensors).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the result.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets; else $SSMPRUNE_DATA or a cache.")]
+TaskModule = Annotated[
+    Path | None,
+    typer.Option(
+        "--task-module",
+        metavar="FILE.py",
+        callback=lambda path: tasks.add_module(path) if path else None,
+        help="Python file with tasks of your own; it is run.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
 MethodName = Annotated[str, typer.Option("--method", "-m", help="One of `ssmprune list`.")]
@@ -73,12 +84,25 @@ def prepare(threads: int | None = None) -> None:
         torch.set_num_threads(threads)
 
 
-def table(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Lay out records of the same keys as a table."""
-    layout = Table(*rows[0], title=title, title_justify="left")
+def table(title: str, rows: list[dict[str, Any]], caption: str = "") -> Table:
+    """Lay out records of the same keys as a table; names in them are shown letter by letter, whatever they hold."""
+    layout = Table(title=literal(title), title_justify="left", caption_justify="left")
+    layout.caption = literal(caption) if caption else None
+    for name in rows[0]:
+        layout.add_column(literal(name))
     for row in rows:
-        layout.add_row(*map(str, row.values()))
+        layout.add_row(*map(literal, row.values()))
     return layout
+
+
+def literal(value: object) -> Text:
+    """Return what a value looks like, as text without markup or control characters."""
+    return Text(visible(str(value)))
+
+
+def say(line: str) -> None:
+    """Print a line for people to standard error, at once."""
+    Console(stderr=True, soft_wrap=True).print(literal(line), highlight=False)
 
 
 def show(data: Any, as_json: bool, readable: RenderableType) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import InputError, need_torch, one_of
-from .common import Json, Out, app, show, table
+from .common import Json, Out, app, say, show, table
 
 ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder written by `ssmprune sweep`.")]
 
@@ -52,7 +51,7 @@ def figure(
 
     swept = Results.read(results)
     figures.save_figure(figures.draw(kind, swept, figures.choose(swept, checkpoint, method, ratio)), out)
-    Console(stderr=True).print(f"Drawn to {out}")
+    say(f"Drawn to {out}")
 
 
 @app.command()

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
-from .common import Checkpoint, Data, Json, Out, app, prepare, show, table
+from .common import Checkpoint, Data, Json, Out, app, prepare, say, show, table
 from .planning import Calibrate, calibration_inputs, decide, takes_options_of, task_name
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _test_examples(options: dict[str, Any]) -> Split | None:
         with as_found():
             split = fewer(task.load("test", root), options["examples"])
     except InputError as error:
-        Console(stderr=True).print(f"Accuracies are left out. {error}")
+        say(f"Accuracies are left out. {error}")
         return None
     check_fits(load(checkpoint), split)
     return split

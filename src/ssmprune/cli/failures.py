@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
-from ..errors import InputError
+from ..errors import InputError, visible
 
 command_of = cache(typer.main.get_command)  # the commands of an app, put together once in a process
 
@@ -42,7 +42,8 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
         if debug:
             raise
         message, code = explain(error, arguments)
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]Error:[/] {escape(message)}", highlight=False)
+        line = Text.assemble(("Error:", "bold red"), " ", visible(message))
+        Console(stderr=True, soft_wrap=True).print(line, highlight=False)
     if code == INTERRUPTED:
         Console(stderr=True).print("Interrupted. Every file that was written is whole.")
     sys.exit(code if isinstance(code, int) else 0)

@@ -7,12 +7,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import InputError
 from ..files import check_writable
 from ..progress import Bar
-from .common import Compute, Json, MethodName, Ratio, Threads, app, method_named, prepare, show, table
+from .common import Compute, Json, MethodName, Ratio, Threads, app, method_named, prepare, say, show, table
+
+BEGIN = (
+    "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tried on 1,000 "
+    "images each time. This takes a few minutes."
+)
+WHY_ANSWERS = (
+    "At 100% a pair of states stays in every layer, and all the rest of the network is whole; so the model still "
+    "answers, though it remembers little."
+)
 
 
 @app.command()
@@ -40,23 +48,33 @@ def bench(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to draw the curves.")] = Path("demo.png"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Where to draw the curves.", show_default="demo.png; with --json they are not drawn"
+        ),
+    ] = None,
     compute: Compute = "torch",
     as_json: Json = False,
 ) -> None:
     """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
-    if out.suffix not in (".png", ".pdf", ".svg"):
+    out = Path("demo.png") if out is None and not as_json else out
+    if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
-    check_writable(out)
+    say(BEGIN)
+    if out is not None:
+        check_writable(out)
     prepare()
     from ..deploy.compute import choose
     from ..results import demo, figures
 
     engine = choose(compute)
-    figures.need_matplotlib()
+    if out is not None:
+        figures.need_matplotlib()
     with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:
         rows = demo.demo(bar.update, compute=engine)
-    figures.save_figure(demo.picture(rows), out)
+    if out is not None:
+        figures.save_figure(demo.picture(rows), out)
     readable = table(
         "Trained sMNIST S5, 1,000 test images: accuracy after pruning, no retraining",
         [
@@ -69,6 +87,8 @@ def demo(
             | {name: f"{accuracy:.1%}" for name, accuracy in row.accuracy.items()}
             for row in rows
         ],
+        WHY_ANSWERS,
     )
-    show({"rows": [asdict(row) for row in rows], "picture": str(out)}, as_json, readable)
-    Console(stderr=True).print(f"Curves drawn to {out}")
+    show({"rows": [asdict(row) for row in rows], "picture": str(out) if out else None}, as_json, readable)
+    if out is not None:
+        say(f"Curves drawn to {out}")

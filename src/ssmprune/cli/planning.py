@@ -32,8 +32,10 @@ from .common import (
     Out,
     RoundTo,
     Seed,
+    TaskModule,
     Unstable,
     UnstablePoles,
+    literal,
     method_named,
     prepare,
     show,
@@ -109,6 +111,7 @@ def decide(
     examples: Annotated[int, typer.Option("--examples", min=1, help="How many of it --max-loss is found on.")] = 2000,
     certify: Annotated[bool, typer.Option("--certify", help="Also bound what each layer's output may change.")] = False,
     data: Data = None,
+    task_module: TaskModule = None,
     exclude: Exclude = [],  # noqa: B006 (typer copies it)
     cap: Cap = 1.0,
     floor: Floor = Floors.layer,
@@ -151,8 +154,7 @@ def decide(
         "--max-latency": (max_latency, lambda time: targets.max_latency(time, _first_sequence(batches))),
     }
     plan = work.plan(_ratio(goals, work))
-    certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
-    return Decision(plan, work, certificates, out, as_json)
+    return Decision(plan, work, certify_plan(plan, work.systems, work.moments) if certify else {}, out, as_json)
 
 
 def _when_finished(
@@ -213,6 +215,7 @@ def show_plan(
     facts: dict[str, Any] = {
         "method": plan.method,
         "ratio": plan.ratio,
+        "reached": plan.reached,
         "sequences": plan.sequences,
         "layers": rows,
         "out": str(out),
@@ -221,11 +224,12 @@ def show_plan(
     tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
     if certificates:
         facts["certificates"] = {layer: asdict(certificate) for layer, certificate in certificates.items()}
-        tables.append(table("Gain of what each layer's output loses", [_row(*item) for item in certificates.items()]))
-        tables[-1].caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
+        caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
+        bounds = [_row(*item) for item in certificates.items()]
+        tables.append(table("Gain of what each layer's output loses", bounds, caption))
     if recovered:
         facts["recovery"] = recovered.facts()
-        tables.append(str(recovered))
+        tables.append(literal(recovered))
     show(facts, as_json, Group(*tables))
 
 

@@ -19,6 +19,8 @@ from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, show, t
 from .planning import Learning, decide, recovering, show_plan, takes_options_of
 from .recovering import recover_decision
 
+PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
+
 
 @app.command()
 def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, as_json: Json = False) -> None:
@@ -37,9 +39,9 @@ def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, a
         }
         for layer in layers
     ]
-    readable = table(str(checkpoint), rows)
-    readable.caption = "; then ".join(model.history) or None
-    show({"layers": layers, "history": model.history}, as_json, readable)
+    paired = any(layer["states"] != layer["stored_states"] for layer in layers)
+    caption = "; then ".join([*model.history, *([PAIRS] if paired else [])])
+    show({"layers": layers, "history": model.history}, as_json, table(str(checkpoint), rows, caption))
 
 
 @app.command()
@@ -105,6 +107,7 @@ def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any
         "width": system.inputs,
         "directions": system.directions,
         "states": system.states,
+        "stored_states": system.n,
         "memory_steps": [float(memory.min()), float(memory.max())],
         "last_scores": np.quantile(np.exp(energy_normalised(scores)), [0.1, 0.5, 0.9]).tolist(),
     }

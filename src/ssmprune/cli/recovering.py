@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..files import check_writable
 from ..models import cards, load, save
 from ..plan import Plan
-from .common import Checkpoint, Data, Json, Out, Threads, app, prepare, show
+from .common import Checkpoint, Data, Json, Out, TaskModule, Threads, app, literal, prepare, show
 from .failures import INTERRUPTED
 from .planning import Decision, Learning, What, calibration_inputs
 
@@ -34,6 +34,7 @@ def recover(
     sequences: Annotated[int, typer.Option("--sequences", min=4, help="How many inputs to learn from.")] = SEQUENCES,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of the inputs.")] = 0,
     data: Data = None,
+    task_module: TaskModule = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +54,7 @@ def recover(
     save(outcome.model, out)
     cards.pass_on(checkpoint, out)
     state.unlink(missing_ok=True)
-    show(outcome.facts() | {"out": str(out)}, as_json, f"{outcome} -> {out}")
+    show(outcome.facts() | {"out": str(out)}, as_json, literal(f"{outcome} -> {out}"))
 
 
 def recover_decision(

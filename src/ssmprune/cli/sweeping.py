@@ -13,7 +13,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Bar
-from .common import Compute, Data, Json, Threads, app, prepare, show, table
+from .common import Compute, Data, Json, TaskModule, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
     from ..sweeps.store import Results
@@ -52,6 +52,7 @@ def sweep(
         bool, typer.Option("--speed", help="Also measure how many times faster each model is in torch.")
     ] = False,
     data: Data = None,
+    task_module: TaskModule = None,
     compute: Compute = "torch",
     engine: EngineName = "local",
     address: Address = None,

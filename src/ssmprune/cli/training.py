@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,18 +15,18 @@ import typer
 from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
-from .common import Checkpoint, Compute, Data, Json, Threads, app, prepare, show, table
+from .common import Checkpoint, Compute, Data, Json, TaskModule, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
+from .planning import takes_options_of
 
 if TYPE_CHECKING:
     from ..training.train import Result
 
-TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`.")]
+TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`, or of --task-module.")]
 Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
 
 
-@app.command()
-def train(
+def job(
     task: TaskName,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder of this training; one that was interrupted goes on.")
@@ -33,13 +35,46 @@ def train(
         str | None, typer.Option("--model", help="s5 or s4d; s5 unless --from says otherwise.", show_default=False)
     ] = None,
     recipe: Annotated[
-        str, typer.Option("--recipe", help="paper; cpu for what one thread can do; tune with --from.")
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            "--recipe",
+            help="paper; cpu for what one thread can do; tune with --from; general, for any task.",
+            show_default="cpu, or general for a task without one",
+        ),
+    ] = None,
     data: Data = None,
+    task_module: TaskModule = None,
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of weights, data order and dropout.")] = 0,
     start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, full or shrunk.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Name the options of `train` that say what is trained, and where."""
+    # torchrun takes `--run` and `--start` for short forms of its own options, so no option of ours is called that.
+
+
+def sizing(
+    layers: Annotated[int | None, typer.Option("--layers", min=1, help="Instead of the recipe's.")] = None,
+    width: Annotated[int | None, typer.Option("--width", min=1, help="Channels between the layers.")] = None,
+    states: Annotated[
+        int | None, typer.Option("--states", min=2, help="Of a layer (s5) or of a channel (s4d); even.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Times through the training data.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples of a step.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Peak learning rate; of the SSM in proportion.")] = None,
+    bidirectional: Annotated[
+        bool | None, typer.Option("--bidirectional/--forward", help="Read both ways; such a model cannot stream.")
+    ] = None,
+) -> Any:
+    """Return the Sizes that the user gives in place of the recipe's."""
+    from ..training.recipes import Sizes
+
+    return Sizes(layers, width, states, epochs, batch, rate, bidirectional)
+
+
+def cutting(
     prune_to: Annotated[
         float | None, typer.Option("--prune-to", help="Prune this share of the states while training.")
     ] = None,
@@ -48,48 +83,65 @@ def train(
     prune_until: Annotated[float, typer.Option("--prune-until", help="Share of the training when it is done.")] = 0.5,
     prune_every: Annotated[int, typer.Option("--prune-every", help="Steps between two cuts.")] = 50,
     prune_method: Annotated[str, typer.Option("--prune-method", help="One of `ssmprune list`.")] = "surgeon",
-    threads: Threads = None,
-    as_json: Json = False,
+) -> Any:
+    """Return the Schedule by which a model loses states while it trains, or None."""
+    from ..training.gradual_pruning import Schedule
+
+    cuts = (prune_schedule, prune_from, prune_until, prune_every, prune_method)
+    return None if prune_to is None else Schedule(prune_to, *cuts)
+
+
+@app.command()
+@takes_options_of(job, sizing, cutting)
+def train(
+    task: str,
+    out: Path,
+    model: str | None,
+    recipe: str | None,
+    data: Path | None,
+    seed: int,
+    start: Path | None,
+    devices: int,
+    nodes: int,
+    threads: int | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Train a model, or fine-tune a pruned one; the same command goes on after an interruption.
 
     With --prune-to it loses states on the way and gets faster. It may be started by torchrun, too.
     """
-    # torchrun takes `--run` and `--start` for short forms of its own options, so no option of ours is called that.
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
     from ..training import distributed, recipes
-    from ..training.gradual_pruning import Schedule
     from ..training.train import Run, check_job
     from ..training.train import train as run_training
 
     before = load(start) if start else None
     family = model or (before.config.family if before else "s5")
-    chosen, how = tasks.get(task), recipes.get(task, family, recipe)
+    chosen, recipe = tasks.get(task), recipe or recipes.default_name(task)
+    sizes, pruning = (_call(function, options) for function in (sizing, cutting))
+    how = sizes.apply(recipes.get(task, family, recipe))
     if recipe == "tune" and before is None:
-        raise InputError("The tune recipe goes on with a trained model: name it with --from, or take --recipe cpu.")
-    cuts = (prune_schedule, prune_from, prune_until, prune_every, prune_method)
-    pruning = None if prune_to is None else Schedule(prune_to, *cuts)
+        raise InputError("The tune recipe goes on with a trained model: name it with --from, or take another recipe.")
+    if before is not None and sizes.of_the_model:
+        raise InputError(f"The model of --from has its sizes already; leave out {', '.join(sizes.of_the_model)}.")
     if distributed.needs_launch(devices, nodes):
         check_job(chosen, how, before, data, devices * nodes)  # before there are many: what is wrong is said once
         distributed.relaunch(devices, nodes)
-    result = run_training(chosen, how, Run(out, seed), root=data, start=before, pruning=pruning)
+    about = {"recipe": recipe, "command": shlex.join(["ssmprune", *sys.argv[1:]])}
+    result = run_training(chosen, how, Run(out, seed, card=about), root=data, start=before, pruning=pruning)
     if not distributed.is_first_process():
         return
-    if result.finished:
-        _write_cards(result, out / "log.jsonl", recipe)
     _show(result, f"{family} on {task}", as_json)
     if not result.finished:  # asked to stop: the same command goes on
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_cards(result: Result, log: Path, recipe: str) -> None:
-    from ..models import cards
-
-    command = shlex.join(["ssmprune", *sys.argv[1:]])
-    cards.write_card(result.best, cards.of_training(log) | {"recipe": recipe, "command": command})
-    cards.pass_on(result.best, result.last)
+def _call(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Call a function with those of the options that it takes."""
+    return function(**{name: options[name] for name in inspect.signature(function).parameters})
 
 
 def _show(result: Result, title: str, as_json: bool) -> None:
@@ -102,9 +154,13 @@ def _show(result: Result, title: str, as_json: bool) -> None:
 @app.command()
 def evaluate(
     checkpoint: Checkpoint,
-    task: Annotated[str, typer.Option("--task", help="A task of `ssmprune list`.")],
+    task: Annotated[str | None, typer.Option("--task", help="A task of `ssmprune list`; else the card's.")] = None,
     data: Data = None,
+    task_module: TaskModule = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
+    examples: Annotated[
+        int | None, typer.Option("--examples", min=1, help="How many of the split, chosen at random once; else all.")
+    ] = None,
     every: Annotated[
         int, typer.Option("--every", min=1, help="Keep each n-th sample; the model's step grows as much.")
     ] = 1,
@@ -118,13 +174,14 @@ def evaluate(
 ) -> None:
     """Count the right answers of a model on a task.
 
-    Task parameters are those of the model's card, if one lies beside it, unless --set says otherwise. At another rate
+    Task and parameters are those of the model's card, if one lies beside it, unless told otherwise. At another rate
     batch norms meet other statistics than in training; --measure lets them adapt, without labels.
     """
     prepare(threads)
     from ..deploy.compute import choose
     from ..models.block import measure_statistics
     from ..models.cards import task_of
+    from ..tasks._task import fewer
     from ..training.calibration_inputs import part_of
     from ..training.evaluate import at_rate, evaluate
 
@@ -137,8 +194,14 @@ def evaluate(
     if measure:
         batches = part_of(chosen.load("train", data), measure)
         measure_statistics(model, (batch if isinstance(batch, tuple) else (batch, None) for batch in batches))
-    seen = evaluate(model, chosen.load(split, data), compute=engine)
-    facts = {"task": task, "task_parameters": chosen.parameters(), "split": split, "compute": engine, **asdict(seen)}
+    seen = evaluate(model, fewer(chosen.load(split, data), examples), compute=engine)
+    facts = {
+        "task": chosen.name,
+        "task_parameters": chosen.parameters(),
+        "split": split,
+        "compute": engine,
+        **asdict(seen),
+    }
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
     readable["task_parameters"] = ", ".join(f"{name} {value}" for name, value in chosen.parameters().items())
     show(facts, as_json, table(str(checkpoint), [readable]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from .classifier import Classifier
 from .config import Config
 
 FORMAT, VERSION = "ssmprune-classifier", 1
+FOREIGN = (".pt", ".pth", ".ckpt", ".bin", ".msgpack")  # what other codes save
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Location: TypeAlias = str | os.PathLike[str]
@@ -43,6 +45,7 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Classifier:
     """Return the model that `save` wrote, in evaluation mode on the CPU, in the precision it was saved in."""
+    _refuse_foreign(path)
     arrays, about = load_tensors(path, needs_digest=False)  # checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
     config = _config(path, about)
@@ -57,6 +60,15 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     model.load_state_dict(copies, assign=True)
     model.grid, model.history = grid, _history(path, about.get("history", "[]"))
     return model.eval()
+
+
+def _refuse_foreign(path: Location) -> None:
+    """Point from files of other codes, known by their names, to the command that reads them."""
+    if Path(path).suffix in FOREIGN and Path(path).is_file():
+        raise InputError(
+            f"{path} is no model of ssmprune's own. If it is a classifier of another code, `ssmprune import {path} "
+            "--family FAMILY --out model.safetensors` makes one of it; `ssmprune list` names the families."
+        )
 
 
 def _from_grid(path: Location, config: Config, arrays: Arrays, bits: str | None) -> tuple[Arrays, Grid | None]:

@@ -53,6 +53,8 @@ class LayerOptions:
 class Config:
     """The architecture of a `Classifier`; `states` holds the stored states of each layer and so sets the depth.
 
+    With `conj_sym` a stored state is a conjugate pair, which plans, tables and `inspect` count as two.
+
     >>> Config("s5", inputs=1, outputs=10, width=96, states=(64, 64, 64, 64)).depth
     4
     >>> Config("s5", inputs=1, outputs=10, width=96, states=(64,), norm="none")

@@ -4,3 +4,5 @@
 one cell; `engines` where it is done, here or on a Ray cluster; `store` the folder of results. `approaches` are the
 ways of pruning that are compared, `baselines` those that do not prune states.
 """
+
+BEYOND_METHODS = ("surgeon-without-data", "unstructured-random", "balanced")  # approaches that are no methods

@@ -15,6 +15,7 @@ from ..plan import Plan
 from ..pruning import Pruning
 from ..system import DiagonalSystem
 from ..tasks._task import Split
+from . import BEYOND_METHODS
 from .baselines.balanced import balanced_model
 from .baselines.unstructured import unstructured_random
 
@@ -74,10 +75,11 @@ def found() -> dict[str, Approach]:
         Approach(name, partial(_plan, method, method.refits), random=method is RANDOM, calibrated=method.refits)
         for name, method in named().items()
     ]
+    without_data, unstructured, balanced = BEYOND_METHODS
     others = [
-        Approach("surgeon-without-data", partial(_plan, SURGEON, False)),
-        Approach("unstructured-random", rebuild=unstructured_random, random=True),
-        Approach("balanced", rebuild=_balanced),
+        Approach(without_data, partial(_plan, SURGEON, False)),
+        Approach(unstructured, rebuild=unstructured_random, random=True),
+        Approach(balanced, rebuild=_balanced),
     ]
     return {approach.name: approach for approach in methods + others}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -115,15 +116,33 @@ class Session:
 
 def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
     """Return the checkpoints at these paths, with the tasks their cards name unless `task` says otherwise."""
-    checkpoints = []
+    files = list(files)
     for file in files:
         if not file.is_file():
             raise InputError(f"There is no checkpoint at {file}.")
-        checkpoints.append(Entry(file.stem, file, task_of(file, task), read_card(file)))
-    names = [entry.name for entry in checkpoints]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"Checkpoints of one sweep need different names; twice there: {', '.join(sorted(twice))}.")
-    return checkpoints
+    return [
+        Entry(name, file, task_of(file, task), read_card(file))
+        for name, file in zip(_different_names(files), files, strict=True)
+    ]
+
+
+def _different_names(files: Sequence[Path]) -> list[str]:
+    """Return the names of files without their folders, with as many of those as it takes to tell all files apart.
+
+    >>> _different_names([Path("runs/a/best.safetensors"), Path("runs/b/best.safetensors"), Path("c/last.safetensors")])
+    ['a-best', 'b-best', 'last']
+    """
+    whole = [Path(os.path.abspath(file)) for file in files]
+    if twice := {str(file) for file in whole if whole.count(file) > 1}:
+        raise InputError(f"A sweep takes every checkpoint once; twice there: {', '.join(sorted(twice))}.")
+    names = [[file.stem] for file in whole]
+    for depth in range(1, max(len(file.parts) for file in whole)):
+        same = [names.count(name) > 1 for name in names]
+        names = [
+            [*file.parts[-1 - depth : -1], file.stem] if clash else name
+            for file, name, clash in zip(whole, names, same, strict=True)
+        ]
+    return ["-".join(name) for name in names]
 
 
 def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:

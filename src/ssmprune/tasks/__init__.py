@@ -3,31 +3,64 @@
 Pictures: `smnist`, `psmnist`, `scifar`, `image`, `pathfinder`, `pathx`. Texts: `text`, `retrieval`, `listops`. Sound:
 `speech`. `_task` says what a task and its splits are; `_data` finds, fetches, unpacks and keeps files, `_formats` reads
 them. Shared by some tasks: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the published ones),
-`_listops_trees`, `_padding` (texts of different lengths). `_sample` is the MNIST inside the package.
+`_listops_trees`, `_padding` (texts of different lengths). `_sample` is the MNIST inside the package. `_own` loads tasks
+of the user's; docs/extending.md follows one from its data to a report.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 from .._registry import members
-from ..errors import one_of
-from ._task import Batch, Split, Task
+from ..errors import InputError, one_of
+from ._formats import read_idx
+from ._own import plugged_in, tasks_in
+from ._task import Batch, Split, Task, features, split_published
 
-__all__ = ["Batch", "Split", "Task", "found", "get"]
+__all__ = ["Batch", "Split", "Task", "add_module", "features", "found", "get", "read_idx", "split_published"]
+
+_added: dict[str, Task] = {}
 
 
 @cache
+def shipped() -> dict[str, Task]:
+    """Return the tasks of this folder by name."""
+    return {task.name: task for task in (module.TASK for module in members(__name__, __path__))}
+
+
 def found() -> dict[str, Task]:
-    """Return every task by its name.
+    """Return every task by its name: those of this folder, of installed packages, and of modules that were added.
 
     >>> "smnist" in found()
     True
     """
-    tasks = [module.TASK for module in members(__name__, __path__)]
-    return {task.name: task for task in tasks}
+    return shipped() | _plugged_in() | _added
 
 
 def get(name: str) -> Task:
     """Return the task called `name`."""
-    return one_of("task", name, found())
+    try:
+        return one_of("task", name, found())
+    except InputError as error:
+        raise InputError(f"{error} A task of your own comes by --task-module FILE.py.") from error
+
+
+def add_module(path: Path) -> None:
+    """Let the tasks in a Python file, which is run, be found in this process; they may not have the name of another."""
+    for task in tasks_in(path):
+        _refuse_taken(task, f"{path}", shipped() | _plugged_in())
+        _added[task.name] = task
+
+
+@cache
+def _plugged_in() -> dict[str, Task]:
+    tasks = plugged_in()
+    for task in tasks:
+        _refuse_taken(task, "An installed package", shipped())
+    return {task.name: task for task in tasks}
+
+
+def _refuse_taken(task: Task, origin: str, taken: dict[str, Task]) -> None:
+    if taken.get(task.name, task) is not task:
+        raise InputError(f"{origin} has a task {task.name!r}, and there is one of that name already; give it another.")

@@ -2,8 +2,8 @@
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe runs half as long as `cpu` at half
-the rates and without dropout, for a model that is trained already, pruned or not. Below the tables stands how a recipe
-sets learning rates.
+the rates and without dropout, for a model that is trained already, pruned or not. `GENERAL` is for tasks that have no
+recipe. Below the tables stands how a recipe sets learning rates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import one_of
+from ..errors import InputError, one_of
 from ..models.config import Config
 from ..tasks._task import Task
 
@@ -146,6 +146,19 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
+# For tasks of the user's own: small enough for one thread, forwards only, so that the model can stream.
+GENERAL = {
+    "s5": Recipe(
+        **S5_COMMON, **SMALL_S5, **SMALL_BATCH,
+        weight_decay=0.05, step_min=0.001, epochs=10, bidirectional=False,
+    ),
+    "s4d": Recipe(
+        **{**S4D_COMMON, **SMALL_S4D, **SMALL_BATCH},
+        weight_decay=0.05, step_min=0.001, step_max=0.1, epochs=10, bidirectional=False,
+    ),
+}  # fmt: skip
+
+
 def _paper() -> dict[tuple[str, str], Recipe]:
     tables = (("s5", S5_COLUMNS, S5_ROWS, S5_COMMON), ("s4d", S4D_COLUMNS, S4D_ROWS, S4D_COMMON))
     return {
@@ -159,13 +172,66 @@ PAPER = _paper()
 
 
 def get(task: str, family: str, name: str) -> Recipe:
-    """Return the recipe called `name` ("paper", "cpu" or "tune") for a task and a family.
+    """Return the recipe called `name` ("paper", "cpu", "tune" or "general") for a task and a family.
 
-    >>> get("smnist", "s5", "paper").width
-    96
+    A task without recipes of its own has the general one, and that to tune by.
+
+    >>> get("smnist", "s5", "paper").width, get("a task of mine", "s5", "general").width
+    (96, 64)
     """
     of_task = {" ".join(key): recipe for key, recipe in found().items() if key[0] == task}
+    for kind, general in GENERAL.items():
+        of_task[f"{task} {kind} general"] = general
+        of_task.setdefault(f"{task} {kind} tune", _tune(general))
     return one_of("recipe", f"{task} {family} {name}", of_task)
+
+
+def default_name(task: str) -> str:
+    """Return the recipe that a task is trained by unless told otherwise."""
+    return "cpu" if any(key[0] == task for key in CPU) else "general"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a user may say in place of a recipe's own figures; None leaves them as they are."""
+
+    layers: int | None = None
+    width: int | None = None
+    states: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    bidirectional: bool | None = None
+
+    def apply(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with these figures; the rate of the SSM parameters changes by the factor of the other.
+
+        >>> changed = Sizes(layers=2, rate=0.006).apply(GENERAL["s5"])
+        >>> changed.depth, changed.lr, changed.ssm_lr / GENERAL["s5"].ssm_lr
+        (2, 0.006, 2.0)
+        """
+        if self.states is not None and self.states % 2:
+            raise InputError(f"States come in conjugate pairs, so their number is even; got {self.states}.")
+        if self.rate is not None and not 0 < self.rate < 1:
+            raise InputError(f"A learning rate lies between 0 and 1; got {self.rate}.")
+        ssm_lr = None if self.rate is None else recipe.ssm_lr * (self.rate / recipe.lr)
+        figures: dict[str, Any] = {
+            "depth": self.layers,
+            "width": self.width,
+            "states": self.states,
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "lr": self.rate,
+            "ssm_lr": ssm_lr,
+            "bidirectional": self.bidirectional,
+        }
+        return replace(recipe, **{name: value for name, value in figures.items() if value is not None})
+
+    @property
+    def of_the_model(self) -> list[str]:
+        """The options given that a model to start from settles already."""
+        names = ("layers", "width", "states", "bidirectional")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
 
 
 def found() -> dict[tuple[str, str, str], Recipe]:

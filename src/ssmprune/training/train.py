@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
-from ..models import checkpoint
+from ..models import cards, checkpoint
 from ..models._size import parameters
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
@@ -47,6 +47,7 @@ class Run:
     seed: int = 0
     save_every: int = 100  # steps
     progress: bool = True
+    card: dict[str, Any] = field(default_factory=dict)  # what the cards of its checkpoints say besides
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,9 @@ def train(
 
     With `pruning` the model loses states on the way, and gets faster; the best model is one of those pruned most.
 
-    The run's folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy), `last.safetensors` and
-    `state.safetensors`, from which a killed training resumes. Under torchrun every process calls this, and each batch
-    is shared among them.
+    The run's folder gets `log.jsonl`, `best.safetensors` (highest validation accuracy) and `last.safetensors` with a
+    card each, and `state.safetensors`, from which a killed training resumes. Under torchrun every process calls this,
+    and each batch is shared among them.
     """
     task = task.replace(**recipe.task)
     splits = _Splits(task.load("train", root), task.load("val", root))
@@ -297,6 +298,9 @@ class _Training:
             if self.group.rank == 0:
                 checkpoint.save(self.model, self.best)
         self.write("validation", **asdict(seen))
+        if self.group.rank == 0:  # at every epoch: a training that is killed leaves them, too
+            cards.write_card(self.best, cards.of_training(self.run.folder / "log.jsonl") | self.run.card)
+            cards.pass_on(self.best, self.last)
         return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
 
     def save(self) -> None:

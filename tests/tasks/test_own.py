@@ -1,0 +1,124 @@
+"""Tasks of the user's own: the walk of docs/extending.md on small files, entry points, and what goes wrong."""
+
+import gzip
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ssmprune as sp
+from ssmprune import tasks
+from ssmprune.models import cards
+from tiny_data import idx
+
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+(MODULE,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class FashionMnist" in block)
+(WALK,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _forget_added(monkeypatch):
+    monkeypatch.setattr(tasks, "_added", {})
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with the module of the page, and clothes that can be told apart: a bright row for each kind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_tasks.py").write_text(MODULE)
+    folder, rng = tmp_path / "data" / "fashion-mnist", np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for part, count in (("train", 400), ("t10k", 60)):
+        labels = (np.arange(count) % 10).astype(np.uint8)
+        images = rng.integers(0, 60, (count, 28, 28)).astype(np.uint8)
+        images[np.arange(count), 2 * labels + 4] += 180
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_walk_leads_from_data_to_a_report(place, ssmprune):
+    pytest.importorskip("bokeh")
+    told = {}
+    for line in WALK.splitlines():
+        _, verb, *words = shlex.split(line)
+        short = {"train": ["--epochs", "12", "--batch", "8"], "sweep": ["--ratios", "0.3,0.6"]}.get(verb, [])
+        told[verb] = ssmprune(verb, *words, *short, *([] if verb in ("table", "sweep") else ["--json"]))
+        assert told[verb].returncode == 0, told[verb].stderr
+    assert cards.read_card(place / "run" / "best.safetensors")["recipe"] == "general"
+    model, small = sp.load("run/best.safetensors"), sp.load("small.safetensors")
+    assert (model.config.states, model.config.width, model.config.bidirectional) == ((8, 8), 32, False)
+    assert sum(small.config.states) == 8
+    seen = json.loads(told["evaluate"].stdout)
+    assert (seen["task"], seen["examples"]) == ("fashion", 60)
+    assert seen["accuracy"] > 0.5, "ten kinds: it has learnt, and still knows it"
+    assert "| best | Surgeon |" in told["table"].stdout
+    assert "paper" not in told["table"].stdout
+    assert (place / "report.html").stat().st_size > 100_000
+
+
+def test_a_module_is_found_by_its_option_alone(place, ssmprune):
+    assert ssmprune("list", "--json").stdout.count("fashion") == 0
+    listed = ssmprune("list", "--task-module", "my_tasks.py", "--json")
+    assert "fashion" in json.loads(listed.stdout)["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\n", "has no task"),
+        ("x = 1\nx = undefined\n", r"does not load: NameError: name 'undefined' is not defined \(line 2\)"),
+        ("def f(:\n", r"does not load: SyntaxError: .* \(line 1\)"),
+        (MODULE.replace('"fashion"', '"smnist"'), "there is one of that name already"),
+        (MODULE.replace("inputs = 28", "inputs = 0"), "needs inputs, a whole number above 0; got 0"),
+        (MODULE.replace('name = "fashion"', "name = 7"), "needs a name, a text; got 7"),
+    ],
+)
+def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):
+    (place / "other.py").write_text(text)
+    result = ssmprune("train", "fashion", "--task-module", "other.py", "--data", "data", "--out", "run")
+    assert result.returncode == 2
+    assert re.search(message, result.stderr)
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train fashion", r"no task 'fashion'.*--task-module FILE\.py"),
+        ("train fashion --task-module absent.py", "Cannot read 'absent.py'"),
+        ("train fashion --task-module data", "it is a folder"),
+        ("train fashion --task-module my_tasks.py --states 7", "number is even; got 7"),
+        ("train fashion --task-module my_tasks.py --rate 0", "between 0 and 1; got 0"),
+        ("train fashion --task-module my_tasks.py --rate nan", "between 0 and 1; got nan"),
+        ("train fashion --task-module my_tasks.py --recipe paper", "no recipe 'fashion s5 paper'.*general"),
+        ("train fashion --task-module my_tasks.py --recipe tune", "--from"),
+        ("train fashion --task-module my_tasks.py --batch 1000", "360 training examples do not fill a batch of 1000"),
+    ],
+)
+def test_wrong_lines_are_told(words, message, place, ssmprune):
+    result = ssmprune(*words.split(), "--data", "data", "--out", "run")
+    assert result.returncode == 2
+    assert re.search(message, result.stderr.replace("\n", " "))
+
+
+def test_an_entry_point_brings_a_task(place, monkeypatch):
+    about = place / "clothes-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: clothes\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[ssmprune.tasks]\nfashion = my_tasks\n")
+    monkeypatch.syspath_prepend(place)
+    tasks._plugged_in.cache_clear()
+    try:
+        assert tasks.get("fashion").load("test", place / "data").batch([0]).x.shape == (1, 28, 28)
+        (about / "entry_points.txt").write_text("[ssmprune.tasks]\nfashion = my_tasks:FashionMnist\n")
+        tasks._plugged_in.cache_clear()
+        with pytest.raises(sp.InputError, match="is the class FashionMnist itself"):
+            tasks.found()
+    finally:
+        monkeypatch.undo()
+        tasks._plugged_in.cache_clear()
