@@ -25,6 +25,7 @@ import wave
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from safetensors.torch import save as to_bytes
 import ssmprune as sp
 from ssmprune.adapters._files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
+from ssmprune.cli import main as main_of_cli
 from ssmprune.cli.importing import import_model
 from ssmprune.deploy.quantize import quantize
 from ssmprune.errors import InputError
@@ -114,6 +116,53 @@ def sweep(path: Path) -> None:
         Results.read(folder)
 
 
+def command(*words: object) -> None:
+    """Run a command in this process; another exit code than 0, 2 and 130 is a mistake of ours, told as one."""
+    before, sys.argv = sys.argv, ["ssmprune", *map(str, words)]
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as complained:
+            main_of_cli()
+    except SystemExit as leave:
+        if (leave.code or 0) not in (0, 2, 130):
+            raise RuntimeError(f"exit {leave.code}: {complained.getvalue()[-200:]}") from leave
+        if leave.code:
+            raise InputError(complained.getvalue()) from leave
+    finally:
+        sys.argv = before
+
+
+def card(path: Path) -> None:
+    """Prune and evaluate a model with a card beside it."""
+    model = path.with_name("model.safetensors")
+    model.write_bytes((CORPUS / "s5.safetensors").read_bytes())
+    with suppress(InputError):  # there are no data
+        command("evaluate", model, "--data", path.parent)
+    command("prune", model, "--ratio", 0.5, "--out", path.with_name("small.safetensors"))
+
+
+def report(path: Path) -> None:
+    """Make tables and the page of a sweep, of whose four files one is damaged."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as name:
+        folder = Path(name)
+        places = {
+            "swept.json": folder / "sweep.json",
+            "swept.jsonl": folder / "cells.jsonl",
+            "plan.safetensors": folder / "plans" / "s5" / "last-0.5-0.safetensors",
+            "s5.safetensors": folder / "s5.safetensors",
+        }
+        for file, place in places.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes((path if path.name == file else CORPUS / file).read_bytes())
+        with chdir(folder):
+            command("table", folder, "--kind", "curves", "--format", "latex")
+            command("report", folder, "--out", "report.html")
+
+
+def module(path: Path) -> None:
+    """Load a pruned module of another code."""
+    sp.load_pruned(Classifier(S5), path)
+
+
 def archive(path: Path) -> None:
     """Unpack an archive."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -133,17 +182,16 @@ READERS: dict[str, tuple[list[str], Callable[[Path], object]]] = {
     "listops": (["listops.tsv"], lambda path: list(read_expressions(path))),
     "pairs": (["pairs.tsv"], lambda path: read_pairs(path, 100)),
     "wav": (["clip.wav"], read_wav),
-    "card": (
-        ["model.card.json"],
-        lambda path: cards.task_parameters(Path(str(path).replace("card.json", "safetensors")), "smnist"),
-    ),
+    "card": (["model.card.json"], card),
     "sweep": (["sweep.json", "cells.jsonl"], sweep),
+    "report": (["swept.json", "swept.jsonl", "plan.safetensors", "s5.safetensors"], report),
+    "module": (["module.safetensors"], module),
     "inputs": (["inputs.npy"], lambda path: load_unlabelled(str(path), 10)),
     "cache": (["cache.safetensors"], lambda path: load_or_make(path, lambda: {"x": np.zeros(1)})),
     "archive": (["archive.tar.gz", "archive.tar"], archive),
 }
 
-SEALED = {file for name in ("plan", "checkpoint", "training", "cache") for file in READERS[name][0]}
+SEALED = {file for name in ("plan", "checkpoint", "training", "cache", "module") for file in READERS[name][0]}
 
 
 @cache
@@ -362,12 +410,29 @@ def write_corpus() -> None:
     )
     line = json.dumps(vars(cell)) + "\n"
     (CORPUS / "cells.jsonl").write_text(line + line.replace("0.5", "0.25"))
+    write_swept(made)
+    sp.save_pruned(sp.shrink(model, made), CORPUS / "module.safetensors")
     for packing in ("", "gz"):
         with tarfile.open(CORPUS / f"archive.tar{'.gz' * bool(packing)}", f"w:{packing}") as tar:
             for name in ("a/one.txt", "a/two.txt"):
                 member = tarfile.TarInfo(name)
                 member.size = 40
                 tar.addfile(member, io.BytesIO(rng.bytes(40)))
+
+
+def write_swept(plan: Plan) -> None:
+    """Write the two files of a sweep of the corpus' S5 that has one plan."""
+    entry = {"name": "s5", "file": "s5.safetensors", "family": "s5", "stored_states": 5, "task": "mine"}
+    about = {"format": "ssmprune-sweep", "version": 1, "checkpoints": [entry], "methods": ["last"], "ratios": [0.5]}
+    about |= {"seeds": [0], "examples": 9, "split": "test", "machine": "m", "commands": ["c"], "date": "2026-01-01"}
+    (CORPUS / "swept.json").write_text(json.dumps(about))
+    *layers, _ = plan.rows()
+    before, kept = ({row["layer"]: row[column] for row in layers} for column in ("states", "kept"))
+    cells = [
+        Cell("s5", "mine", method, ratio, 0, "test", 9, 1.0, accuracy, 0.5, states, before, 10, 20)
+        for method, ratio, accuracy, states in (("full", 0.0, 0.9, before), ("last", 0.5, 0.75, kept))
+    ]
+    (CORPUS / "swept.jsonl").write_text("".join(json.dumps(vars(cell)) + "\n" for cell in cells))
 
 
 def main() -> int:

@@ -1,3 +1,6 @@
+import json
+import sys
+
 import numpy as np
 import pytest
 
@@ -27,6 +30,41 @@ def test_compiled_it_counts_the_same_answers(monkeypatch):
     in_torch, compiled = (demo.demo(ratios=[0.7], compute=engine) for engine in ("torch", "compiled"))
     assert [row.accuracy for row in compiled] == [row.accuracy for row in in_torch]
     assert compiled[1].speed > 0
+
+
+ROWS = [demo.Row(ratio, 8, 1000, 1.0, {"Surgeon": 1 - ratio / 2, "LAST": 0.5}) for ratio in (0.0, 1.0)]
+
+
+def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, tmp_path, ssmprune, capsys):
+    """What it says before it works goes to standard error, also where that is no terminal; nothing is drawn."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # importing it raises ImportError
+    said = []
+
+    def run(tick, compute):
+        said.append(capsys.readouterr().err)
+        return ROWS
+
+    monkeypatch.setattr(demo, "demo", run)
+    result = ssmprune("demo", "--json")
+    assert result.returncode == 0, result.stderr
+    assert "pruned by five methods at ten ratios" in said[0]
+    assert "minutes" in said[0]
+    facts = json.loads(result.stdout)
+    assert [row["ratio"] for row in facts["rows"]] == [0.0, 1.0]
+    assert facts["picture"] is None
+    assert list(tmp_path.iterdir()) == []
+    refused = ssmprune("demo")
+    assert refused.returncode == 2
+    assert "ssmprune[plot]" in refused.stderr
+
+
+def test_the_demo_says_why_all_pruned_still_answers(monkeypatch, tmp_path, ssmprune):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "demo", lambda tick, compute: ROWS)
+    result = ssmprune("demo")
+    assert "At 100% a pair of states stays in every layer" in result.stdout
+    assert (tmp_path / "demo.png").exists()
 
 
 def test_the_shipped_model_has_a_card():

@@ -98,6 +98,34 @@ def test_averages_with_and_without_what_cannot_be_compressed(results):
     assert [row["method"] for row in rows(results, "magnitude", model="S4D")] == ["LAST", "Uniform H∞", "Random"]
 
 
+def of_own_tasks(results: Results) -> Results:
+    entries = [entry | {"task": f"mine-{entry['task']}"} for entry in results.about["checkpoints"]]
+    return replace(results, about=results.about | {"checkpoints": entries})
+
+
+@pytest.mark.parametrize("kind", ["average", "tasks", "random", "magnitude", "speed", "rate"])
+def test_the_paper_is_silent_on_tasks_of_one_s_own(kind, results):
+    theirs, ours = tables.make(results, kind), tables.make(of_own_tasks(results), kind)
+    assert kind == "speed" or any(column.startswith("paper:") for column in theirs.columns)
+    assert not [column for column in ours.columns if column.startswith("paper:")]
+    assert [len(row) > 3 for row in ours.rows] == [True] * len(theirs.rows)
+    assert "paper" not in " ".join(ours.notes)
+    assert not {*ours.notes} & {note for notes in paper.ERRATA.values() for note in notes}
+
+
+def test_a_mixed_average_is_not_compared_with_the_paper_s(results):
+    entries = [entry | {"task": "mine"} if entry["name"] == "easy" else entry for entry in results.about["checkpoints"]]
+    mixed = replace(results, about=results.about | {"checkpoints": entries})
+    assert all(row["paper: ratio, %"] is None for row in rows(mixed, "average", model="S5"))
+    assert any(row["paper: ratio, %"] is not None for row in rows(mixed, "average", model="S4D"))
+
+
+def test_curves_say_where_less_was_pruned_than_asked_for(results):
+    assert len(tables.make(results, "curves").notes) == 1
+    kept = [replace(cell, states={"layer": 2}) if cell.ratio == 1 else cell for cell in results.cells]
+    assert tables.make(replace(results, cells=kept), "curves").notes[1].endswith("less: 90.0% to 90.0% at 100%.")
+
+
 def test_every_method_at_its_own_largest_ratio(results):
     (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
     assert [str(uniform[name]) for name in ("ratio, %", "to one state, %")] == ["20", "30.0"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..apply import read
 from ..bench.timing import time_in_turns
 from ..deploy.compute import forward
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
@@ -69,7 +70,7 @@ def demo(
         small[ratio] = pruned["Surgeon"]
     speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x), compute)
     return [
-        Row(ratio, 2 * sum(candidate.config.states), parameters(candidate), speed[ratio], accuracies[ratio])
+        Row(ratio, _states(candidate), parameters(candidate), speed[ratio], accuracies[ratio])
         for ratio, candidate in small.items()
     ]
 
@@ -79,6 +80,10 @@ def picture(rows: list[Row]) -> Figure:
     curves = {name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
     title = "A trained sMNIST S5, pruned without retraining"
     return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
+
+
+def _states(model: Classifier) -> int:
+    return sum(system.states for system in read(model).values())
 
 
 @torch.no_grad()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
-from ..errors import InputError
+from ..errors import InputError, visible
 from ..files import write_atomically
 from ..models.cards import card_path
 from ..sweeps import approaches
@@ -15,6 +16,7 @@ from ..sweeps.sweep import ALL, Entry, Session, Sweep, entries, sweep
 from ..targets import GRID
 from . import figures, page, table_formats, tables
 from .query import BUDGET, Query
+from .table_formats import escape_markdown
 
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
@@ -74,17 +76,18 @@ def write(results: Results, out: Path) -> list[Path]:
 
 def _front_page(results: Results, filled: Iterable[table_formats.Table], drawn: list[Path], notes: Path) -> str:
     about = results.about
-    commands = "\n".join(f"    {command}" for command in about["commands"])
+    commands = "\n".join(f"    {visible(command)}" for command in about["commands"])
     parts = [
         "# Results",
-        f"Made on {about['date']} on {about['machine']}, by\n\n{commands}\n",
+        f"Made on {escape_markdown(about['date'])} on {escape_markdown(about['machine'])}, by\n\n{commands}\n",
         "`report.html` is the same to explore: one page, no network. `tables/` has every table as Markdown, LaTeX and "
         "JSON. The cells behind all of it are in `cells.jsonl`; `ssmprune table docs/results --kind KIND` reads them.",
     ]
     if notes.is_file():
         parts.append(notes.read_text().strip())
-    parts += [f"![{path.stem}]({path.as_posix()})" for path in drawn if path.stem.startswith(SHOWN)]
-    parts.append("More figures: " + ", ".join(f"[{path.stem}]({path.as_posix()})" for path in drawn) + ".")
+    links = {path: f"[{escape_markdown(path.stem)}]({quote(path.as_posix())})" for path in drawn}
+    parts += [f"!{link}" for path, link in links.items() if path.stem.startswith(SHOWN)]
+    parts.append("More figures: " + ", ".join(links.values()) + ".")
     parts += map(table_formats.markdown, filled)
     return "\n\n".join(parts) + "\n"
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "H∞": r"$\mathcal{H}_\infty$", "±": r"$\pm$", "≤": r"$\leq$"}
+from ..errors import visible
+
+LATEX = {"H∞": r"$\mathcal{H}_\infty$", "±": r"$\pm$", "≤": r"$\leq$", "\\": r"\textbackslash{}"}
+LATEX |= {letter: f"\\{letter}" for letter in "%&_#${}"}
+LATEX |= {"^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {letter: f"\\{letter}" for letter in "\\`[]|"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ def markdown(table: Table) -> str:
     <BLANKLINE>
     On sMNIST.
     """
-    body = markdown_rows(table.columns, table.texts())
+    body = markdown_rows(
+        list(map(escape_markdown, table.columns)), [list(map(escape_markdown, line)) for line in table.texts()]
+    )
     return "\n\n".join([f"### {table.title}", body, *table.notes])
 
 
@@ -141,7 +149,20 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def escape_markdown(text: str) -> str:
+    r"""Return a text that Markdown, and the HTML it becomes, show letter by letter, in a cell of a table as well.
+
+    >>> print(escape_markdown("a|b <script> [x](y)"))
+    a\|b &lt;script&gt; \[x\](y)
+    """
+    return _replace(text, MARKDOWN)
+
+
 def _escape(text: str) -> str:
-    for plain, escaped in LATEX.items():
-        text = text.replace(plain, escaped)
-    return text
+    return _replace(text, LATEX)
+
+
+def _replace(text: str, replacements: dict[str, str]) -> str:
+    """Replace all keys in one go, so that what was put in is not replaced again; control characters are written out."""
+    pattern = "|".join(map(re.escape, replacements))
+    return re.sub(pattern, lambda found: replacements[found[0]], visible(text))

@@ -39,8 +39,18 @@ def curves(query: Query) -> Table:
                 f"{ratio:.0%}": Mean.of([100 * cell.accuracy for cell in seeds]) for ratio, seeds in curve.cells.items()
             }
             rows.append({"checkpoint": entry["name"], "method": label(method), **accuracies})
-    note = f"On {query.results.about['examples']:,} test examples."
-    return Table("Accuracy (%) at every pruning ratio", rows, [note])
+    notes = [f"On {query.results.about['examples']:,} test examples.", *_fallen_short(query.results.cells)]
+    return Table("Accuracy (%) at every pruning ratio", rows, notes)
+
+
+def _fallen_short(cells: Iterable[Cell]) -> list[str]:
+    """Say at which ratios less was pruned than asked for: every layer keeps a state."""
+    reached: dict[float, list[float]] = {}
+    for cell in cells:
+        if cell.ratio - cell.pruned > 0.01:
+            reached.setdefault(cell.ratio, []).append(cell.pruned)
+    spans = [f"{min(shares):.1%} to {max(shares):.1%} at {ratio:.0%}" for ratio, shares in sorted(reached.items())]
+    return [f"Every layer keeps a state, so some models are pruned by less: {', '.join(spans)}."] if spans else []
 
 
 def average(query: Query) -> Table:
@@ -65,7 +75,7 @@ def _averages(query: Query, methods: Iterable[str], title: str) -> Table:
         losses = {}
         for method in (name for name in query.methods if name in set(methods)):
             pairs = _at_last_ratios(query, family, method)
-            printed = paper.AVERAGE.get((family, method))
+            printed = paper.AVERAGE.get((family, method)) if _all_of_the_paper(query, family) else None
             if pairs and printed:
                 losses[method] = (float(np.mean([lost for _, lost in pairs])), printed[2])
             rows.append(
@@ -80,14 +90,29 @@ def _averages(query: Query, methods: Iterable[str], title: str) -> Table:
                 }
             )
         orders += _orders(family, losses)
-    notes = [
-        _how_chosen(query),
-        *orders,
-        "The paper's averages are over 10 tasks for S5 and 8 for S4D, of models trained on GPUs; ours are over the "
-        "checkpoints of this sweep.",
-        *paper.ERRATA["average"],
+    notes = [_how_chosen(query), *orders]
+    if any(row["paper: ratio, %"] for row in rows):
+        notes += [
+            "The paper's averages are over 10 tasks for S5 and 8 for S4D, of models trained on GPUs; ours are over the "
+            "checkpoints of this sweep.",
+            *paper.ERRATA["average"],
+        ]
+    return _without_empty_papers(Table(title, rows, notes))
+
+
+def _all_of_the_paper(query: Query, family: str) -> bool:
+    """Tell whether the paper has every task that this sweep's average is over."""
+    known = {task for task, _ in paper.TASKS}
+    return all(entry["task"] in known for entry in query.entries(family))
+
+
+def _without_empty_papers(table: Table) -> Table:
+    """Leave out the paper's columns where it has no figure for any row."""
+    empty = [
+        name for name in table.columns if name.startswith("paper:") and all(row.get(name) is None for row in table.rows)
     ]
-    return Table(title, rows, notes)
+    rows = [{name: value for name, value in row.items() if name not in empty} for row in table.rows]
+    return Table(table.title, rows, table.notes)
 
 
 def _orders(family: str, losses: dict[str, tuple[float, float]]) -> list[str]:
@@ -144,7 +169,8 @@ def tasks(query: Query) -> Table:
                     "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
                 }
             )
-    return Table("Accuracy at LAST's largest ratio", rows, [_how_chosen(query), *paper.ERRATA["tasks"]])
+    notes = paper.ERRATA["tasks"] if any(row["paper: accuracy, %"] for row in rows) else []
+    return _without_empty_papers(Table("Accuracy at LAST's largest ratio", rows, [_how_chosen(query), *notes]))
 
 
 def own(query: Query) -> Table:
@@ -226,7 +252,9 @@ def speed(query: Query) -> Table:
                 }
             )
     note = "Ours on a CPU, evaluation of one batch, timed in turns with the full model; the paper's on an RTX 3090."
-    return Table("Speed of the shrunk models", rows, [note])
+    if all(row["paper: times faster"] is None for row in rows):
+        note = "On a CPU, evaluation of one batch, timed in turns with the full model."
+    return _without_empty_papers(Table("Speed of the shrunk models", rows, [note]))
 
 
 def rate(query: Query) -> Table:
@@ -243,7 +271,8 @@ def rate(query: Query) -> Table:
                     names = {"task": task, "model": family.upper(), "method": label(method)}
                     ratios = {"ratio, %": Mean.of([100 * ratio for _, ratio in pruned], 0)}
                     rows.append(names | ratios | _at_rate(pairs, rate, paper.TASKS.get((task, family)), method))
-    return Table("Another sampling rate after pruning", rows, ["Pruned at the rate of training, by its scores."])
+    note = "Pruned at the rate of training, by its scores."
+    return _without_empty_papers(Table("Another sampling rate after pruning", rows, [note]))
 
 
 def _at_rate(pairs: list[tuple[Tested, Tested]], rate: float, line: paper.Line | None, method: str) -> Row:

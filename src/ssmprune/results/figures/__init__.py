@@ -38,7 +38,12 @@ def found() -> dict[str, Callable[[Results, Choice], Figure]]:
 
 def draw(kind: str, results: Results, choice: Choice) -> Figure:
     """Draw a figure of the kind called `kind`."""
-    return one_of("figure", kind, found())(results, choice)
+    need_matplotlib()
+    drawing = one_of("figure", kind, found())
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": kind == "stability"}):  # a dollar in a name is one
+        return drawing(results, choice)
 
 
 def write_all(results: Results, folder: Path, suffix: str = ".png") -> list[Path]:
@@ -47,8 +52,8 @@ def write_all(results: Results, folder: Path, suffix: str = ".png") -> list[Path
 
 
 def _write(results: Results, folder: Path, suffix: str) -> Iterator[Path]:
-    for kind, drawing in found().items():
+    for kind in found():
         for name in checkpoints(results)[: 1 if kind in ONCE else None]:
             path = folder / f"{kind if kind in ONCE else f'{kind}-{name}'}{suffix}"
-            save_figure(drawing(results, choose(results, name)), path)
+            save_figure(draw(kind, results, choose(results, name)), path)
             yield path

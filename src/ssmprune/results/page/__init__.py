@@ -6,6 +6,7 @@ page.css and page.js are the page itself.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,5 @@ def page(data: dict[str, Any], code: str) -> str:
         "/*LIBRARY*/": code,
         "/*SCRIPT*/": (HERE / "page.js").read_text(),
     }
-    whole = (HERE / "page.html").read_text()
-    for place, text in parts.items():
-        before, after = whole.split(place)
-        whole = before + text + after
-    return whole
+    places = "|".join(map(re.escape, parts))  # all at once: what is put in may name another place
+    return re.sub(places, lambda place: parts[place[0]], (HERE / "page.html").read_text())

@@ -141,5 +141,9 @@ def _need_bokeh() -> None:
 
 
 def embed(data: Any) -> str:
-    """Return JSON that can stand inside a script element."""
-    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    r"""Return JSON that can stand inside a script element, which neither `</script` in it ends nor `<!--` prolongs.
+
+    >>> print(embed("<!--<script>"))
+    "\u003c!--\u003cscript>"
+    """
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

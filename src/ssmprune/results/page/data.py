@@ -117,7 +117,7 @@ def check_cells(results: Results, name: str, layers: dict[str, DiagonalSystem]) 
 def _command(results: Results, cell: Cell) -> str:
     """Return the command that makes the plan of a cell again; it then lies in results/plans."""
     file = shlex.quote(results.entry(cell.checkpoint)["file"])
-    chosen = f"--methods {cell.method} --ratios {cell.ratio:.10g} --seeds {cell.seed}"
+    chosen = f"--methods {shlex.quote(cell.method)} --ratios {cell.ratio:.10g} --seeds {cell.seed}"
     return f"ssmprune sweep {file} {chosen} --examples {cell.examples} --out results"
 
 

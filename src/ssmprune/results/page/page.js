@@ -16,6 +16,7 @@ const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const extreme = (choose, numbers) => numbers.reduce((a, b) => choose(a, b), 0);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const singles = (text) => new Float32Array(bytes(text).buffer);
+const quoted = (word) => /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`; // for a shell
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const curve = () => chosen.model.curves[chosen.method];
 const labelled = (name) => data.methods.find((method) => method.name === name).label;
@@ -160,7 +161,7 @@ function showPlan(at) {
   element("plan-note").textContent = at.plan ? `${file} says which states stay; shrink the model with it:`
     : at.file ? "This plan carries re-fitted weights and is too large for the page. Make it again, then it lies in results/plans:"
     : at.ratio === 0 ? "Nothing is pruned here." : "This method has no plan: it does not choose among the states.";
-  element("command").textContent = at.plan ? `ssmprune shrink ${chosen.model.file} ${file} --out small.safetensors` : at.command ?? "";
+  element("command").textContent = at.plan ? `ssmprune shrink ${quoted(chosen.model.file)} ${quoted(file)} --out small.safetensors` : at.command ?? "";
   element("command").hidden = !element("command").textContent;
 }
 
