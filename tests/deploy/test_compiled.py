@@ -147,7 +147,7 @@ def test_the_same_model_is_built_once(tmp_path, monkeypatch):
     built = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     compile(classifier(), cache=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == built
-    monkeypatch.setattr(build, "processor", lambda: "another one")
+    monkeypatch.setattr(build, "instruction_set", lambda: "another one")
     compile(classifier(), cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
