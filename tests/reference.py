@@ -5,6 +5,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
+from ssmprune import DiagonalSystem
+
 
 def close(ours, reference, tolerance=1e-5):
     """Assert that arrays or tensors are equal up to `tolerance` of the largest absolute value."""
@@ -49,3 +51,11 @@ def states(poles, drive):
         x = poles * x + term
         result.append(x)
     return np.array(result)
+
+
+def channels(system):
+    """Every channel of a multi-SISO system as a system of its own."""
+    for channel in range(system.channels):
+        own = system.select(system.channel == channel)
+        fields = {"gain": system.gain, "backward_delay": system.backward_delay}
+        yield DiagonalSystem(own.log_poles, own.B, own.C, **fields)

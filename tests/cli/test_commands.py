@@ -100,6 +100,7 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
     known = json.loads(ssmprune("list", "--json").stdout)
     assert {"last", "lamp", "surgeon", "energy/layer_adaptive"} <= set(known["methods"])
+    assert {"balanced", "h2-optimal", "last-as-released", "aire-as-released"} <= set(known["in sweeps also"])
     assert {"s4d", "s5"} <= set(known["families"])
     assert {*known["methods"], *known["in sweeps also"]} == set(approaches.found())
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import ssmprune as sp
 from calibrated import kinds, model
+from reference import channels
 from ssmprune.norms import hinf
 from ssmprune.sweeps.baselines.balanced import Balanced, balanced_model, balanced_truncation
 from strategies import systems
@@ -31,14 +32,6 @@ def reference_sigma(system):
         Q += power.T @ C.T @ C @ power
         power = A @ power
     return np.sort(np.sqrt(np.abs(np.linalg.eigvals(P @ Q))))[::-1]
-
-
-def channels(system):
-    """Every channel of a multi-SISO system as a system of its own."""
-    for channel in range(system.channels):
-        own = system.select(system.channel == channel)
-        fields = {"gain": system.gain, "backward_delay": system.backward_delay}
-        yield sp.DiagonalSystem(own.log_poles, own.B, own.C, **fields)
 
 
 fast = systems(max_n=6).filter(lambda system: np.abs(system.poles).max() < 0.97)

@@ -5,4 +5,8 @@ one cell; `engines` where it is done, here or on a Ray cluster; `store` the fold
 ways of pruning that are compared, `baselines` those that do not prune states.
 """
 
-BEYOND_METHODS = ("surgeon-without-data", "unstructured-random", "balanced")  # approaches that are no methods
+# Approaches that are no methods.
+BEYOND_METHODS = (
+    *("last-as-released", "aire-as-released", "surgeon-without-data"),
+    *("unstructured-random", "balanced", "h2-optimal"),
+)

@@ -15,8 +15,9 @@ from ..plan import Plan
 from ..pruning import Pruning
 from ..system import DiagonalSystem
 from ..tasks._task import Split
-from . import BEYOND_METHODS
+from .baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED
 from .baselines.balanced import balanced_model
+from .baselines.h2_optimal import h2_optimal_model
 from .baselines.unstructured import unstructured_random
 
 
@@ -66,20 +67,17 @@ class Approach:
 
 @cache
 def found() -> dict[str, Approach]:
-    """Return every approach by name: the methods, those that re-fit on data, then what is more or less than a method.
-
-    >>> [name for name in found() if name not in named()]
-    ['surgeon-without-data', 'unstructured-random', 'balanced']
-    """
+    """Return every approach by name: the methods, then `sweeps.BEYOND_METHODS`, which are more or less than that."""
     methods = [
         Approach(name, partial(_plan, method, method.refits), random=method is RANDOM, calibrated=method.refits)
         for name, method in named().items()
     ]
-    without_data, unstructured, balanced = BEYOND_METHODS
     others = [
-        Approach(without_data, partial(_plan, SURGEON, False)),
-        Approach(unstructured, rebuild=unstructured_random, random=True),
-        Approach(balanced, rebuild=_balanced),
+        *(Approach(method.name, partial(_plan, method, False)) for method in (LAST_AS_RELEASED, AIRE_AS_RELEASED)),
+        Approach("surgeon-without-data", partial(_plan, SURGEON, False)),
+        Approach("unstructured-random", rebuild=unstructured_random, random=True),
+        Approach("balanced", rebuild=_without_chance(balanced_model)),
+        Approach("h2-optimal", rebuild=_without_chance(h2_optimal_model)),
     ]
     return {approach.name: approach for approach in methods + others}
 
@@ -98,5 +96,8 @@ def _plan(method: Method, with_data: bool, subject: Subject, ratio: float, seed:
     return subject.pruning(method, with_data, seed).plan(ratio)
 
 
-def _balanced(model: Classifier, ratio: float, seed: int) -> Classifier:
-    return balanced_model(model, ratio)
+def _without_chance(
+    reduce: Callable[[Classifier, float], Classifier],
+) -> Callable[[Classifier, float, int], Classifier]:
+    """Return a reduction that takes a seed and does not use it."""
+    return lambda model, ratio, seed: reduce(model, ratio)

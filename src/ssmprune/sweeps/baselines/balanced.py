@@ -12,7 +12,7 @@ same states go from both; the bound then holds for each direction, and twice it 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -39,13 +39,22 @@ def balanced_model(
     model: Model, ratio: float, allocation: Allocation = layer_adaptive, *, adapter: Adapter | None = None
 ) -> Model:
     """Return a copy of a model of our own layers, each truncated by `balanced_truncation`; D stays."""
-    truncated = copy.deepcopy(model)
-    layers = layers_of(truncated, adapter)
+    return rewrite(model, lambda systems: balanced_truncation(systems, ratio, allocation), adapter)
+
+
+def rewrite(
+    model: Model,
+    reduce: Callable[[Mapping[str, DiagonalSystem]], Mapping[str, DiagonalSystem]],
+    adapter: Adapter | None = None,
+) -> Model:
+    """Return a copy of a model whose layers compute the systems that `reduce` makes of theirs; D stays."""
+    other = copy.deepcopy(model)
+    layers = layers_of(other, adapter)
     systems = {path: layer.read() for path, layer in layers.items()}
-    for path, system in balanced_truncation(systems, ratio, allocation).items():
+    for path, system in reduce(systems).items():
         if system is not systems[path]:
             layers[path].write(system)
-    return truncated
+    return other
 
 
 def balanced_truncation(
