@@ -78,8 +78,8 @@ def write_table() -> None:
 def row(path: Path) -> list[str]:
     """Return one row of the table."""
     card, config = cards.read_card(path), checkpoint.load(path).config
-    size = f"{config.family.upper()}, {config.depth} layers, width {config.width}"
-    states = f"{2 * config.states[0]} per layer"
+    size = f"{config.kind.upper()}, {config.depth} layer{'s' * (config.depth > 1)}, width {config.width}"
+    states = f"{config.states[0] * (2 if config.conj_sym else 1)} per layer"
     reached = f"{card['test_accuracy']:.2%} of {card['test_examples']:,}"
     trainings = [card["before"], card] if "before" in card else [card]
     epochs = " + ".join(str(training["epochs"]) for training in trainings)

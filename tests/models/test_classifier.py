@@ -272,6 +272,7 @@ WRONG_VALUES = {
     "conj_sym": None,
     "discretization": "euler",
     "pole_form": "relu",
+    "initial_poles": "legs",
     "step_min": 0.5,
     "step_max": float("inf"),
     "step_rescale": -1.0,
@@ -291,6 +292,14 @@ def test_config_refuses(name):
     values = {"family": "s5", "inputs": 3, "outputs": 5, "width": 8, "states": (4, 4)} | {name: WRONG_VALUES[name]}
     with pytest.raises(InputError, match=name):
         Config(**values)
+
+
+@pytest.mark.parametrize("other", [{"family": "s4d"}, {"discretization": "bilinear"}])
+def test_rings_are_for_s5_and_the_zero_order_hold(other):
+    values = {"family": "s5", "inputs": 3, "outputs": 5, "width": 8, "states": (4,), "initial_poles": "ring"}
+    assert (Config(**values).kind, Config(**values | {"initial_poles": "hippo"}).kind) == ("lru", "s5")
+    with pytest.raises(InputError, match="initial_poles must be hippo unless the family is s5"):
+        Config(**values | other)
 
 
 @pytest.mark.parametrize("states", [(), [4], "44", (True,), (4.0,)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flax_oracle import LAST, build, golden
 from reference import close
 from ssmprune.errors import InputError
+from ssmprune.models._convolution import convolution_pays
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.initialisation import hippo_n
 from ssmprune.models.parametrisation import discretize
@@ -78,6 +79,26 @@ def test_forward_is_the_recurrence(width, n, length, seed, **options):
     close(layer(u), naive_forward(layer, u).detach())
 
 
+@pytest.mark.parametrize("conj_sym", [False, True])
+@pytest.mark.parametrize("length", [1, 7, 50])
+def test_many_states_of_a_narrow_layer_are_convolved(conj_sym, length):
+    """Against the recurrence, and the gradients against those of the scan."""
+    torch.manual_seed(0)
+    assert convolution_pays(130, 3)
+    layer = S5Layer(3, 130, LayerOptions(conj_sym=conj_sym, initial_poles="ring")).double()
+    layer.mask[::7] = False
+    u = torch.randn(2, length, 3, dtype=torch.float64, requires_grad=True)
+    weight, tensors = torch.randn(2, length, 3, dtype=torch.float64), [u, *layer.parameters()]
+    convolved, scanned = layer(u), layer.stream(u, layer.initial_state(2))[0]
+    close(convolved, naive_forward(layer, u), 1e-12)
+    for ours, expected in zip(
+        torch.autograd.grad((convolved * weight).sum(), tensors),
+        torch.autograd.grad((scanned * weight).sum(), tensors),
+        strict=True,
+    ):
+        close(ours, expected, 1e-9)
+
+
 @pytest.mark.parametrize("method", ["zoh", "bilinear"])
 def test_discretization_keeps_the_digits_of_slow_poles(method):
     """Against the textbook formulas in double precision."""
@@ -126,6 +147,26 @@ def test_initial_states():
     torch.testing.assert_close(layer.pole_im.detach(), poles[:4].imag.float().repeat(3))
     assert (layer.log_step >= math.log(0.01)).all()
     assert (layer.log_step <= math.log(0.02)).all()
+
+
+@pytest.mark.parametrize("conj_sym", [False, True])
+def test_a_ring_is_where_the_states_of_lru_start(conj_sym):
+    """Even over the area of the ring, and |B_bar|^2 = (1 - |pole|^2) times normal numbers of variance 1/width."""
+    torch.manual_seed(0)
+    decays = {"step_min": -math.log(0.999), "step_max": -math.log(0.9)}
+    layer = S5Layer(8, 4000, LayerOptions(conj_sym=conj_sym, initial_poles="ring", **decays))
+    log_poles, B_bar = layer.discretized()
+    poles = log_poles.exp().detach()
+    squared, angle = poles.abs().square(), poles.angle()
+    assert not layer.log_step.any()
+    assert 0.9**2 <= squared.min() < 0.9**2 + 1e-3
+    assert 0.999**2 - 1e-3 < squared.max() <= 0.999**2
+    assert squared.median().item() == pytest.approx((0.9**2 + 0.999**2) / 2, abs=0.01)
+    assert angle.median().item() == pytest.approx(math.pi / 2 if conj_sym else 0, abs=0.15)
+    assert (angle.max() - angle.min()).item() == pytest.approx(math.pi * (1 if conj_sym else 2), abs=0.02)
+    drive = B_bar.abs().square().sum(1) / (1 - squared)
+    assert drive.mean().item() == pytest.approx(1, rel=0.05)
+    assert layer.C.square().sum(-1).mean().item() == pytest.approx(2 / 4000, rel=0.05)
 
 
 def test_initial_scale():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -44,8 +45,8 @@ def test_every_recipe_builds_a_model_config_for_its_task(key):
     recipe = EVERY[key]
     changed = tasks.get(task).replace(**recipe.task)
     config = recipe.config(changed, inputs=changed.inputs, outputs=changed.outputs)
-    pairs = recipe.states // 2
-    assert config.states == (pairs if family == "s5" else pairs * recipe.width,) * recipe.depth
+    stored = recipe.states // 2 if config.conj_sym else recipe.states
+    assert config.states == (stored if family == "s5" else stored * recipe.width,) * recipe.depth
     assert config.bidirectional == (task not in ("smnist", "psmnist"))
     assert (config.tokens, config.retrieval) == (changed.tokens, changed.retrieval)
     assert recipe.warmup < recipe.epochs
@@ -53,6 +54,15 @@ def test_every_recipe_builds_a_model_config_for_its_task(key):
 
 def test_every_task_has_a_cpu_recipe_for_each_family():
     assert {key[:2] for key in EVERY if key[2] == "cpu"} == {(t, f) for t in tasks.found() for f in ("s5", "s4d")}
+
+
+def test_the_lru_is_that_of_compressm():
+    """One block, 256 complex states, width 8, radii from 0.9 to 0.999 (configs/paper/smnist_baseline.yaml there)."""
+    recipe = recipes.get("smnist", "s5", "lru")
+    config = recipe.config(tasks.get("smnist"), 1, 10)
+    assert (config.kind, config.states, config.width, config.conj_sym) == ("lru", (256,), 8, False)
+    assert (config.norm, config.prenorm, config.activation, config.pooling) == ("batch", True, "full_glu", "mean")
+    assert (math.exp(-config.step_max), math.exp(-config.step_min)) == pytest.approx((0.9, 0.999))
 
 
 @pytest.mark.parametrize("key", [key for key in EVERY if key[2] == "cpu"], ids="-".join)

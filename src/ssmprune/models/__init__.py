@@ -2,7 +2,8 @@
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
 is an ordinary model. `s5` and `s4d` are the layers (`_layer`: what they share), `parametrisation` brings their poles
-into discrete time, `s5_kernel`, `s4d_kernel` and `scan` compute whole sequences, `_blocking` cuts batches to the cache;
+into discrete time, `s5_kernel`, `s4d_kernel`, `scan` and, for many states of few channels, `_convolution` compute whole
+sequences, `_blocking` cuts batches to the cache;
 `block` puts a layer between a norm and a gate, `classifier` stacks the blocks, `initialisation` says how weights start.
 `checkpoint` saves and loads, `cards` holds what is known of a checkpoint, `config` what a model is made of; `_grid`
 puts weights on 8 or 4 bits, `_size` counts parameters and bytes.

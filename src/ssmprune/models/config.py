@@ -13,6 +13,7 @@ CHOICES = {
     "family": ("s5", "s4d"),
     "discretization": ("zoh", "bilinear"),
     "pole_form": ("exp", "clip", "free"),
+    "initial_poles": ("hippo", "ring"),
     "norm": ("batch", "layer"),
     "activation": ("gelu", "half_glu1", "half_glu2", "full_glu"),
     "pooling": ("mean", "last", "none"),
@@ -41,12 +42,14 @@ class LayerOptions:
     step_max: float = 1e-1
     step_rescale: float = 1.0
     blocks: int = 1  # S5 only
+    initial_poles: str = "hippo"  # S5 only
     train_B: bool = False  # S4D only
     backward_delay: int = 0  # S4D only
 
     def __post_init__(self) -> None:
         """Refuse forms that are none."""
-        check_choices(discretization=self.discretization, pole_form=self.pole_form)
+        names = ("discretization", "pole_form", "initial_poles")
+        check_choices(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Config:
     discretization: str = "zoh"
     pole_form: str = "exp"  # Re λ = -exp(pole_re), min(pole_re, -1e-4) or pole_re
     blocks: int = 1  # HiPPO blocks of the initialisation
+    initial_poles: str = "hippo"  # "ring": as in LRU, a ring |λ_bar| from e^-step_max to e^-step_min, all steps 1
     step_min: float = 1e-3
     step_max: float = 1e-1
     step_rescale: float = 1.0
@@ -107,6 +111,8 @@ class Config:
             self._refuse("norm_momentum", "between 0 and 1")
         if self.backward_delay not in (0, 1) or (self.backward_delay and self.family != "s4d"):
             self._refuse("backward_delay", "0, or 1 for S4D")
+        if self.initial_poles == "ring" and (self.family, self.discretization) != ("s5", "zoh"):
+            self._refuse("initial_poles", "hippo unless the family is s5 and the discretization zoh")
         if self.retrieval and self.pooling == "none":
             self._refuse("pooling", "mean or last for retrieval")
 
@@ -114,6 +120,11 @@ class Config:
     def depth(self) -> int:
         """How many layers are stacked."""
         return len(self.states)
+
+    @property
+    def kind(self) -> str:
+        """What tables call the model: its family, or lru where S5 layers started as those of LRU do."""
+        return "lru" if self.initial_poles == "ring" else self.family
 
     @property
     def layer_options(self) -> LayerOptions:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from ._convolution import convolution_pays, convolve
 from ._layer import DiagonalLayer
 from .config import LayerOptions
 from .initialisation import hippo_n, truncated_normal
@@ -28,14 +29,18 @@ class S5Layer(DiagonalLayer[Matrices]):
     """
 
     def __init__(self, width: int, n: int, options: LayerOptions = LayerOptions()) -> None:  # noqa: B008 (frozen)
-        """Start with poles at HiPPO-N, random B, C, D and steps between step_min and step_max."""
-        directions = 2 if options.bidirectional else 1
-        poles, B, C = initial_system(width, n, options.blocks, directions, options.conj_sym)
+        """Start with poles at HiPPO-N or on a ring, random B, C, D and steps between step_min and step_max, or of 1."""
+        directions, ring = 2 if options.bidirectional else 1, options.initial_poles == "ring"
+        if ring:
+            poles, B, C = ring_system(width, n, (options.step_min, options.step_max), directions, options.conj_sym)
+        else:
+            poles, B, C = initial_system(width, n, options.blocks, directions, options.conj_sym)
         super().__init__(poles, options)
         self.B = nn.Parameter(torch.view_as_real(B).contiguous())  # (n, H, 2)
         self.C = nn.Parameter(torch.view_as_real(C).contiguous())  # (directions, H, n, 2)
         self.D = nn.Parameter(torch.randn(width))
-        self.log_step = nn.Parameter(torch.empty(n).uniform_(math.log(options.step_min), math.log(options.step_max)))
+        log_step = torch.empty(n).uniform_(math.log(options.step_min), math.log(options.step_max))
+        self.log_step = nn.Parameter(torch.zeros(n) if ring else log_step)
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
 
     def discretized(self) -> tuple[Tensor, Tensor]:
@@ -51,6 +56,9 @@ class S5Layer(DiagonalLayer[Matrices]):
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences that start from a silent state."""
+        if not self.bidirectional and convolution_pays(len(self.pole_re), u.shape[2]):
+            log_poles, B_bar = self.discretized()
+            return convolve(u, log_poles, B_bar, self.gain * torch.view_as_complex(self.C[0]), self.D)
         return respond(u, *self._matrices(), self.D)[0]
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
@@ -87,3 +95,21 @@ def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: b
     B = V.mH @ truncated_normal(blocks, size, width, deviation=deviation).to(V.dtype)
     C = torch.view_as_complex(truncated_normal(directions, width, blocks, size, 2, deviation=deviation)) @ V
     return poles.repeat(blocks)[:n], B.flatten(0, 1)[:n], C.flatten(2)[..., :n]
+
+
+def ring_system(
+    width: int, n: int, decays: tuple[float, float], directions: int, conj_sym: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return poles (n,), B (n, H), C (directions, H, n) in complex64, started as in LRU (Orvieto et al., 2023).
+
+    The poles λ_bar of a step of 1 are spread evenly over the area of a ring, or of its half with Im > 0 with
+    `conj_sym`, where a state decays by the factor e^-decay in a step. B_bar = sqrt(1 - |λ_bar|^2) times normal numbers,
+    so that white noise drives all states alike; B is what the zero-order hold turns into that.
+    """
+    slowest, fastest = (math.exp(-2 * decay) for decay in decays)
+    squared = torch.empty(n).uniform_(fastest, slowest)
+    angle = torch.empty(n).uniform_(0 if conj_sym else -math.pi, math.pi)
+    poles = torch.complex(squared.log() / 2, angle)
+    B_bar = (1 - squared).sqrt()[:, None] * torch.randn(n, width, dtype=torch.complex64) / math.sqrt(width)
+    C = torch.randn(directions, width, n, dtype=torch.complex64) * math.sqrt(2 / n)
+    return poles, B_bar / discretize(poles, torch.ones(n), "zoh")[1][:, None], C

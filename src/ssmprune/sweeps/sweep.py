@@ -95,7 +95,7 @@ class Entry:
             "name": self.name,
             "file": str(self.file),
             "sha256": hashlib.sha256(self.file.read_bytes()).hexdigest(),
-            "family": config.family,
+            "family": config.kind,
             "stored_states": sum(config.states),
             "task": self.task.name,
             "task_parameters": self.card.get("task_parameters", {}),

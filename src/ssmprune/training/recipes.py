@@ -1,9 +1,9 @@
 """How each model is trained: the paper's two hyperparameter tables as data, and what fits one CPU thread.
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
-listed in `CPU`, so `differences` can always say what was cut. A `tune` recipe runs half as long as `cpu` at half
-the rates and without dropout, for a model that is trained already, pruned or not. `GENERAL` is for tasks that have no
-recipe. Below the tables stands how a recipe sets learning rates.
+listed in `CPU`, so `differences` can always say what was cut. `lru` is a model of another paper. A `tune` recipe runs
+half as long as `cpu` at half the rates and without dropout, for a model that is trained already, pruned or not.
+`GENERAL` is for tasks that have no recipe. Below the tables stands how a recipe sets learning rates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Recipe:
     family: str  # "s5" or "s4d"
     depth: int  # layers
     width: int  # channels between the layers
-    states: int  # the paper's n: of a layer (S5) or a channel (S4D); half as many conjugate pairs are stored
+    states: int  # the paper's n: of a layer (S5) or a channel (S4D); with conj_sym half as many are stored
     blocks: int  # HiPPO blocks the poles of an S5 layer start from
     norm: str
     prenorm: bool
@@ -40,20 +40,24 @@ class Recipe:
     step_max: float
     bidirectional: bool
     activation: str
+    conj_sym: bool = True
+    initial_poles: str = "hippo"
     warmup: float = 1.0  # epochs of linear warm-up before the cosine
     examples: int | None = None  # use only so many training examples
     task: dict[str, Any] = field(default_factory=dict)  # parameters of the task that differ from its own
 
     def config(self, task: Task, inputs: int, outputs: int) -> Config:
         """Return the model for `task`; `inputs` and `outputs` are the split's, whose files may have fewer classes."""
-        pairs = self.states // 2
+        stored = self.states // 2 if self.conj_sym else self.states
         return Config(
             family=self.family,
             inputs=inputs,
             outputs=outputs,
             width=self.width,
-            states=(pairs if self.family == "s5" else pairs * self.width,) * self.depth,
+            states=(stored if self.family == "s5" else stored * self.width,) * self.depth,
             bidirectional=self.bidirectional,
+            conj_sym=self.conj_sym,
+            initial_poles=self.initial_poles,
             tokens=task.tokens,
             blocks=self.blocks,
             step_min=self.step_min,
@@ -145,6 +149,15 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "width": 32, "epochs": 5, "examples": 6_000},
 }
 
+# CompreSSM's LRU (Chahine et al., 2026): one block of 256 complex states and width 8, poles on the ring from 0.9 to
+# 0.999. Its 200,000 steps at a constant rate of 0.0004 become 10,000 at larger ones.
+LRU: dict[str, Any] = {
+    **{"family": "s5", "depth": 1, "width": 8, "states": 256, "blocks": 1, "conj_sym": False},
+    **{"initial_poles": "ring", "step_min": -math.log(0.999), "step_max": -math.log(0.9), "bidirectional": False},
+    **{"norm": "batch", "prenorm": True, "activation": "full_glu", "dropout": 0.0, "weight_decay": 0.0},
+    **{"lr": 0.006, "ssm_lr": 0.002, "batch": 32, "epochs": 6, "warmup": 0.3},
+}
+
 
 # For tasks of the user's own: small enough for one thread, forwards only, so that the model can stream.
 GENERAL = {
@@ -172,7 +185,7 @@ PAPER = _paper()
 
 
 def get(task: str, family: str, name: str) -> Recipe:
-    """Return the recipe called `name` ("paper", "cpu", "tune" or "general") for a task and a family.
+    """Return the recipe called `name` ("paper", "cpu", "lru", "tune" or "general") for a task and a family.
 
     A task without recipes of its own has the general one, and that to tune by.
 
@@ -210,7 +223,7 @@ class Sizes:
         >>> changed.depth, changed.lr, changed.ssm_lr / GENERAL["s5"].ssm_lr
         (2, 0.006, 2.0)
         """
-        if self.states is not None and self.states % 2:
+        if self.states is not None and self.states % 2 and recipe.conj_sym:
             raise InputError(f"States come in conjugate pairs, so their number is even; got {self.states}.")
         if self.rate is not None and not 0 < self.rate < 1:
             raise InputError(f"A learning rate lies between 0 and 1; got {self.rate}.")
@@ -237,8 +250,8 @@ class Sizes:
 def found() -> dict[tuple[str, str, str], Recipe]:
     """Return every recipe by task, family and name."""
     paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
-    cpu = {(*key, "cpu"): _cpu(*key) for key in CPU}
-    return paper | cpu | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
+    cpu, lru = {(*key, "cpu"): _cpu(*key) for key in CPU}, {("smnist", "s5", "lru"): Recipe(**LRU)}
+    return paper | cpu | lru | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
 
 
 def _cpu(task: str, family: str) -> Recipe:
