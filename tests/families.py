@@ -1,6 +1,7 @@
 """One model of every family and what its own code computes: a function named like the adapter.
 
-A function takes a random generator and returns (adapter, model, run, whether single states can be cut out natively).
+A function takes a random generator and returns (adapter, model, run, whether single states can be cut out natively);
+None in the last place where they cannot even be silenced.
 Where a code is not installed, `run` transcribes it, reading its own names.
 """
 
@@ -17,6 +18,7 @@ from ssmprune.adapters.s4d import S4DAdapter
 from ssmprune.adapters.s5 import S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
+from ssmprune.adapters.state_spaces_dplr import StateSpacesDPLR
 from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s4d import S4DLayer
@@ -161,6 +163,56 @@ def state_spaces_diag(rng):
         return y
 
     return StateSpacesDiag(disc, transform, both), state, run, False
+
+
+def state_spaces_dplr(rng):
+    """Either generation of the kernel, by its own algorithm: a Cauchy product and Woodbury at the roots of unity."""
+    n, length, rank = 5, 32, int(rng.integers(1, 3))
+    both, tied, older = (bool(rng.integers(2)) for _ in range(3))
+    own = WIDTH // 2 if tied else WIDTH
+    decay, frequency = rng.normal(0, 0.3, (own, n)), np.arange(1, n + 1) * 3 + rng.normal(size=(own, n))
+    kernel = {
+        "C": rng.normal(size=(1 + both, WIDTH, n, 2)),
+        "B": rng.normal(size=(1, own, n, 2)),
+        "P": 0.3 * rng.normal(size=(rank, own, n, 2)),
+    }
+    log_dt, size = rng.uniform(-4, -2, WIDTH), np.array(length)
+    if older:
+        kernel |= {"inv_w_real": decay, "w_imag": frequency, "log_dt": log_dt, "L": size}
+    else:
+        kernel |= {"A_real": decay, "A_imag": -frequency, "inv_dt": log_dt[:, None], "l_kernel": size}
+    state = {"layer.D": rng.normal(size=(1, WIDTH))} | {f"layer.kernel.{name}": v for name, v in kernel.items()}
+
+    def run(tree, path, u):
+        p = {name: tree[f"{path}.{name}"] for name in kernel}
+        A = -np.exp(p["inv_w_real" if older else "A_real"]) + 1j * (p["w_imag"] if older else -p["A_imag"])
+        dt = np.exp(p["log_dt"] if older else p["inv_dt"][:, 0])
+        K = np.array([
+            [dplr_kernel(A[h % own], whole(p["P"])[:, h % own], whole(p["B"])[0, h % own], C[h], dt[h], length)
+             for h in range(WIDTH)]
+            for C in whole(p["C"])
+        ])  # fmt: skip
+        y = np.array([sum(K[0, :, j] * u[k - j] for j in range(k + 1)) for k in range(len(u))]) + tree["layer.D"] * u
+        if both:  # the second kernel starts at the next sample
+            y += [sum(K[1, :, j] * u[k + 1 + j] for j in range(len(u) - k - 1)) + 0 * u[k] for k in range(len(u))]
+        return y
+
+    return StateSpacesDPLR("exp", both), state, run, None
+
+
+def dplr_kernel(A, P, B, C, dt, length):
+    """K of one channel: the generating function of (A - P P*, B, C) at the roots of unity, C stored as C (I - Ā^L)."""
+    omega = np.exp(-2j * np.pi * np.arange(length // 2 + 1) / length) + (0 if length % 2 else 1e-12)
+    z = 2 * (1 - omega) / (1 + omega)
+
+    def cauchy(left, right):
+        v = left * right * dt
+        return np.array([(v / (x - dt * A)).sum() + (v.conj() / (x - dt * A.conj())).sum() for x in z])
+
+    r00, r01 = cauchy(B, C), np.array([cauchy(B, q.conj()) for q in P])
+    r10, r11 = np.array([cauchy(p, C) for p in P]), np.array([[cauchy(p, q.conj()) for q in P] for p in P])
+    mended = [r01[:, k] @ np.linalg.solve(np.eye(len(P)) + r11[:, :, k], r10[:, k]) for k in range(len(z))]
+    return np.fft.irfft((r00 - mended) * 2 / (1 + omega), length)
 
 
 def s5_package():

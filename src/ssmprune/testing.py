@@ -28,14 +28,15 @@ def check_adapter(
     *,
     ratios: Sequence[float] = (0.0, 0.3, 0.5, 0.9, 1.0),
     shrinks: bool = True,
+    masks: bool = True,
     tolerance: float = 1e-4,
 ) -> None:
     """Raise AssertionError where `adapter` is wrong about `model`: run(mask) = run(shrink) = simulate(kept) + D u.
 
     run(model, path, u) is what the model's own code computes in the layer at `path` for u (length, inputs), D u
     included. What it computes beyond the system that was read must be D u for one D per channel. A family whose
-    layout cannot lose single states has `shrinks=False` and must refuse to with an InputError. Differences count
-    relative to the largest output.
+    layout cannot lose single states has `shrinks=False`, one that cannot silence them either `masks=False`, and must
+    refuse with an InputError. Differences count relative to the largest output.
 
     Of `refit`, `write` and `convert` those are tested that the adapter has, and with `refit` also what a recorded call
     is taken for. A refit may refuse a complex C or a change of D with an InputError; what it accepts must be heard.
@@ -43,12 +44,15 @@ def check_adapter(
     contract = _Contract(adapter, model, run, tolerance)
     for ratio in ratios:
         plan = make_plan(contract.systems, ratio)
-        contract.check_mask(plan)
+        if masks:
+            contract.check_mask(plan)
         if shrinks:
             contract.check_shrink(plan)
     half = make_plan(contract.systems, 0.5)
     if not shrinks:
-        contract.check_refusal(make_plan(contract.systems, 1.0))
+        contract.check_refusal(shrink, make_plan(contract.systems, 1.0))
+    if not masks:
+        contract.check_refusal(mask, half)
     own = type(adapter)
     if own.refit is not Adapter.refit:
         contract.check_refit(half, shrinks)
@@ -103,13 +107,13 @@ class _Contract:
             _same(system, kept[path])
         self._compare(shrunk, plan, "shrink")
 
-    def check_refusal(self, plan: Plan) -> None:
-        """Check that a layout that cannot lose single states says so."""
+    def check_refusal(self, prune: Callable[..., Any], plan: Plan) -> None:
+        """Check that a layout that cannot lose or silence single states says so."""
         try:
-            shrink(self.model, plan, adapter=self.adapter)
+            prune(self.model, plan, adapter=self.adapter)
         except InputError:
             return
-        raise AssertionError("a layout that cannot lose single states was cut")
+        raise AssertionError(f"a layout whose states cannot go alone was pruned by {prune.__name__}")
 
     def check_refit(self, plan: Plan, shrinks: bool) -> None:
         """Try the refits there are, the most general first; whichever is not refused must do all it was asked for."""

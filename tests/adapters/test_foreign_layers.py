@@ -246,7 +246,6 @@ STATE = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
         (lambda: STATE, None, "does not record disc, real_transform, bidirectional"),
         (lambda: STATE, replace(BLOCK, real_transform="log"), "no real_transform 'log'; there are none, exp"),
         (lambda: STATE, replace(BLOCK, bidirectional=True), "needs C with 2 channels; it has 1"),
-        (lambda: STATE | {"layer.kernel.P": torch.zeros(1)}, None, "'layer.kernel' is a diagonal-plus-low-rank"),
     ],
 )
 def test_variants_that_are_refused_with_what_to_do(model, adapter, reason):

@@ -1,8 +1,9 @@
 """Adapters: one file per model family, the only code that knows its parameter names.
 
 A file here exports `ADAPTER`: `s5` and `s4d` are our own layers, `flax_s5`, `s5_pytorch`, `annotated_s4d`,
-`state_spaces_s4d`, `state_spaces_diag` and `minimal_lru` those of other codes. So does a module that another package
-names in the entry point group `ssmprune.adapters`. Frameworks are imported when a model is handed over.
+`state_spaces_s4d`, `state_spaces_diag`, `state_spaces_dplr` and `minimal_lru` those of other codes. So does a module
+that another package names in the entry point group `ssmprune.adapters`. Frameworks are imported when a model is handed
+over.
 
 Helpers: `_adapter` is the base class, `_arrays` finds arrays in models and refuses what cannot be pruned,
 `_parameters` describes a layer, `_families` cuts arrays, `_ours` is what our two families share, `_classifiers`

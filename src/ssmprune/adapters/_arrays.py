@@ -18,7 +18,8 @@ SELECTIVE = (
 )
 LOW_RANK = (
     "{path} is a diagonal-plus-low-rank (DPLR) S4 layer: its states are coupled by the low-rank term, so none can be "
-    "removed alone. Use the diagonal variant (S4D), or diagonalise the layer first."
+    "removed alone. Train the diagonal variant (S4D). Whole DPLR kernels of state-spaces/s4 can be read and converted "
+    "where their modes are well conditioned."
 )
 LIQUID = (
     "{path} is a liquid layer: its state update is multiplied by the input, so it is not time-invariant. "
@@ -138,7 +139,8 @@ def refuse_coupled(places: Places) -> None:
         where, names = repr(path) if path else "The model", {*place.keys, *place.children}
         if {"A_log", "x_proj", "dt_proj"} <= names or {"A_log", "dt_bias", "in_proj"} <= names:
             raise InputError(SELECTIVE.format(path=where))
-        if "P" in names and ({"A_real", "A_imag"} <= names or {"Lambda_re", "Lambda_im"} <= names):
+        whole = {"A_real", "A_imag", "P", "B", "C", "inv_dt"} <= names  # `state_spaces_dplr` sees to these
+        if "P" in names and not whole and ({"A_real", "A_imag"} <= names or {"Lambda_re", "Lambda_im"} <= names):
             raise InputError(LOW_RANK.format(path=where))
         if getattr(place.module, "liquid", False) is True:
             raise InputError(LIQUID.format(path=where))

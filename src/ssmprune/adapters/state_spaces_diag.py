@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Mask, Real, from_parts
 from ..errors import InputError, one_of
-from ._arrays import ArrayPlace
+from ._arrays import ArrayPlace, Places
 from ._families import GridFamily
 from ._parameters import LayerParameters
 
@@ -45,6 +45,10 @@ class StateSpacesDiag(GridFamily):
     marks = frozenset({"inv_dt", "A_real", "C", "B"})
     asked = ("disc", "real_transform", "bidirectional")
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
+
+    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+        """Return the diagonal kernels; one with a low-rank part, P, is of `state_spaces_dplr`."""
+        return {path: place for path, place in super().layers_among(places).items() if "P" not in place}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Give every channel poles and B of its own, all with one step."""
