@@ -227,7 +227,7 @@ def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_
     def refuse(*_):
         raise sp.InputError("no such model")
 
-    monkeypatch.setattr(approaches, "get", lambda name: approaches.Approach(name, refuse))
+    monkeypatch.setattr(approaches, "get", lambda name: approaches.Rebuild(name, refuse))
     plan = Sweep(methods=["last"], ratios=[0.5, 1.0], examples=5, max_loss=1.0)
     found = swept(root, tmp_path, plan)
     assert {cell.method for cell in found.cells} == {FULL}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from .. import apply
@@ -46,38 +47,61 @@ class Subject:
         return self._prunings[key]
 
 
-@dataclass(frozen=True)
-class Approach:
-    """A way of pruning: one that says which states go makes a plan, any other makes the pruned model itself."""
+class Approach(ABC):
+    """A way from a model to a pruned one."""
 
     name: str
-    plan: Callable[[Subject, float, int], Plan] | None = None  # (subject, ratio, seed)
-    rebuild: Callable[[Classifier, float, int], Classifier] | None = None
-    random: bool = False  # another seed, another result
-    calibrated: bool = False  # needs unlabelled inputs
+    random: bool  # another seed gives another result
+    calibrated: bool  # needs unlabelled inputs
+
+    @abstractmethod
+    def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
+        """Return the pruned model and its plan, if there is one; a `plan` that was made before is used again."""
+
+
+@dataclass(frozen=True)
+class PruneStates(Approach):
+    """Remove states by a method, which makes a plan."""
+
+    name: str
+    method: Method
+    calibrated: bool = False
+    random: bool = False
 
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
-        """Return the pruned model and its plan, which is made unless it is given."""
-        if self.rebuild:
-            return self.rebuild(subject.model, ratio, seed), None
-        if plan is None and self.plan:
-            plan = self.plan(subject, ratio, seed)
-        return (apply.shrink(subject.model, plan) if plan else subject.model), plan
+        """Plan unless that was done before, and shrink."""
+        if plan is None:
+            plan = subject.pruning(self.method, self.calibrated, seed).plan(ratio)
+        return apply.shrink(subject.model, plan), plan
+
+
+@dataclass(frozen=True)
+class Rebuild(Approach):
+    """Make a model of other states or elements, which no plan can describe."""
+
+    name: str
+    rebuild: Callable[[Classifier, float, int], Classifier]  # (model, ratio, seed)
+    random: bool = False
+    calibrated: bool = False
+
+    def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
+        """Rebuild the model."""
+        return self.rebuild(subject.model, ratio, seed), None
 
 
 @cache
 def found() -> dict[str, Approach]:
     """Return every approach by name: the methods, then `sweeps.BEYOND_METHODS`, which are more or less than that."""
-    methods = [
-        Approach(name, partial(_plan, method, method.refits), random=method is RANDOM, calibrated=method.refits)
+    methods: list[Approach] = [
+        PruneStates(name, method, calibrated=method.refits, random=method.criterion is RANDOM.criterion)
         for name, method in named().items()
     ]
-    others = [
-        *(Approach(method.name, partial(_plan, method, False)) for method in (LAST_AS_RELEASED, AIRE_AS_RELEASED)),
-        Approach("surgeon-without-data", partial(_plan, SURGEON, False)),
-        Approach("unstructured-random", rebuild=unstructured_random, random=True),
-        Approach("balanced", rebuild=_without_chance(balanced_model)),
-        Approach("h2-optimal", rebuild=_without_chance(h2_optimal_model)),
+    others: list[Approach] = [
+        *(PruneStates(method.name, method) for method in (LAST_AS_RELEASED, AIRE_AS_RELEASED)),
+        PruneStates("surgeon-without-data", SURGEON),
+        Rebuild("unstructured-random", unstructured_random, random=True),
+        Rebuild("balanced", _without_chance(balanced_model)),
+        Rebuild("h2-optimal", _without_chance(h2_optimal_model)),
     ]
     return {approach.name: approach for approach in methods + others}
 
@@ -90,10 +114,6 @@ def default() -> list[str]:
 def get(name: str) -> Approach:
     """Return an approach by name, or an error that lists them."""
     return one_of("approach", name, found())
-
-
-def _plan(method: Method, with_data: bool, subject: Subject, ratio: float, seed: int) -> Plan:
-    return subject.pruning(method, with_data, seed).plan(ratio)
 
 
 def _without_chance(
