@@ -1,4 +1,4 @@
-"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA [--from CHECKPOINT] [--length N] [--note TEXT].
+"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA; --help has what else can be said.
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
 and writes the table of checkpoints/README.md anew. A model that was trained on shortened sequences can be tested on
@@ -30,14 +30,16 @@ DATA = {
 }
 
 
-def main(run: Path, name: str, data: Path, start: Path | None, length: int | None, note: str | None) -> None:
+def main(
+    run: Path, name: str, data: Path, recipe: str, start: Path | None, length: int | None, note: str | None
+) -> None:
     """Write the checkpoint, its card and the table."""
     if start:
-        first = trained(start.parent, "cpu", f"runs/{name}")
+        first = trained(start.parent, recipe, f"runs/{name}")
         card = trained(run, "tune", f"runs/{name}-tuned --from runs/{name}/{start.name}")
         card["before"] = {key: first[key] for key in ("command", "epochs", "seconds")}
     else:
-        card = trained(run, "cpu", f"runs/{name}")
+        card = trained(run, recipe, f"runs/{name}")
     if length:
         card["task_parameters"] = card["task_parameters"] | {"length": length}
     split = tasks.get(card["task"]).replace(**card["task_parameters"]).load("test", data)
@@ -94,6 +96,7 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--recipe", default="cpu", help="that the training, or the one before the fine-tuning, is of")
     parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that was fine-tuned")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
     parser.add_argument("--note", help="what is particular about this training")
