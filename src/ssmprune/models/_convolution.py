@@ -1,7 +1,7 @@
 """A layer of many states and few inputs and outputs over whole sequences: one kernel for each input and output.
 
 A scan carries all states through time for every sequence of a batch. Here kernels are made once for the batch, and
-states appear nowhere else, so that training a layer of 256 states and width 8 takes a tenth of the time.
+states appear nowhere else, so that training a layer of 256 states and width 8 takes a seventh of the time.
 """
 
 from __future__ import annotations
