@@ -15,6 +15,7 @@ import ssmprune as sp
 from ssmprune.deploy.quantize import DAMPING, Rows, _round_rows, input_moments, quantize, round_weights
 from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models._grid import bits_of, largest_number, pack, scale_shapes, spread_scale, unpack, whole_numbers
+from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -194,3 +195,24 @@ def test_the_model_that_was_given_is_left_alone():
     quantize(model, 4, data=[x])
     assert model.grid is None
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())
+
+
+@bits
+def test_batch_norms_move_by_what_rounding_did_to_their_inputs(bits):
+    """Also where the sequences are unlike those of the training, whose statistics stay where 8 bits change nothing."""
+    model, x = model_and_data("s5")
+    for number, block in enumerate(model.blocks, start=1):
+        block.norm.running_mean.fill_(0.3 * number)
+        block.norm.running_var.fill_(2.0 * number)
+    small = quantize(model, bits, data=[x])
+    measured = [copy.deepcopy(each) for each in (model, small)]
+    for each in measured:
+        measure_statistics(each, [(x, None)])
+    for old, new, *seen in zip(model.blocks, small.blocks, *(each.blocks for each in measured), strict=True):
+        before, after = (block.norm for block in seen)
+        moved = old.norm.running_mean + after.running_mean - before.running_mean
+        scaled = old.norm.running_var * (after.running_var + 1e-5) / (before.running_var + 1e-5)
+        assert torch.allclose(new.norm.running_mean, moved, atol=1e-5)
+        assert torch.allclose(new.norm.running_var, scaled, rtol=1e-4)
+        if bits == 8:
+            assert torch.allclose(new.norm.running_mean, old.norm.running_mean, atol=0.02)

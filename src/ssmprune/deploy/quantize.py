@@ -8,7 +8,7 @@ inputs of a matrix have in common decides who can take over, so a few unlabelled
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..calibration.collect import collect
 from ..calibration.recording import in_slices
 from ..errors import InputError
 from ..models._grid import BITS, Grid, bits_of, largest_number, spread_scale
-from ..models.block import measure_statistics
+from ..models.block import BatchNorm, measure_statistics
 from ..models.classifier import Classifier
 from ..models.s4d import S4DLayer
 from ..models.s5 import S5Layer
@@ -45,8 +45,8 @@ def quantize(
     """Return a copy whose large weights are whole multiples of a scale per row, in 8 or 4 bits.
 
     B, C, dense layers and embeddings are rounded; poles, steps, D, norms and biases stay as they are. With unlabelled
-    data, as for `collect`, the errors of rounding make up for each other and batch norms are measured anew; 4 bits
-    need that, 8 do not. `save` writes a byte a weight, or two weights a byte.
+    data, as for `collect`, the errors of rounding make up for each other and batch norms follow what rounding does to
+    their inputs; 4 bits need that, 8 do not. `save` writes a byte a weight, or two weights a byte.
 
     >>> from ssmprune.models.config import Config
     >>> small = quantize(Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,))), bits=4)
@@ -70,7 +70,7 @@ def quantize(
             values = torch.from_numpy(numbers).to(parameter) * spread_scale(model, name, scales[name])
             rounded.get_parameter(name).data.copy_(values)
     if batches is not None:
-        measure_statistics(rounded, ((part.x, part.lengths) for part in in_slices(batches)))
+        move_statistics(model, rounded, batches)
     seen = "" if batches is None else f" on {sum(len(part.x) for part in in_slices(batches))} sequences"
     rounded.grid, rounded.history = Grid(bits, scales), (*model.history, f"quantised to {bits} bits{seen}")
     return rounded
@@ -176,6 +176,29 @@ def _readout_gram(gram: Real, states: int) -> Real:
     sign = np.tile([1.0, -1.0], states * parts // 2)
     readout: Real = gram[:states, :, :states].reshape(len(sign), len(sign)) * sign * sign[:, None]
     return readout
+
+
+@torch.no_grad()
+def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Unlabelled]) -> None:
+    """Move the mean and variance of each batch norm of `rounded` by what rounding did to them on these sequences.
+
+    What few sequences say of a norm's inputs is too coarse to take the place of what training has measured, but the
+    same sequences go through both models, so that in the difference their choice cancels.
+    """
+    before, after = (_measured_norms(each, batches) for each in (model, rounded))
+    for path, norm in _norms(rounded).items():
+        norm.running_mean += after[path].running_mean - before[path].running_mean
+        norm.running_var *= (after[path].running_var + norm.eps) / (before[path].running_var + norm.eps)
+
+
+def _measured_norms(model: Classifier, batches: Sequence[Unlabelled]) -> dict[str, BatchNorm]:
+    measured = copy.deepcopy(model)
+    measure_statistics(measured, ((part.x, part.lengths) for part in in_slices(batches)))
+    return _norms(measured)
+
+
+def _norms(model: Classifier) -> dict[str, BatchNorm]:
+    return {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
 
 
 @torch.no_grad()
