@@ -27,7 +27,7 @@ def test_compiled_it_counts_the_same_answers(monkeypatch):
     parts = {"test": load_sample().subset(np.arange(0, 1000, 20)), "train": load_sample("train")}
     monkeypatch.setattr(demo, "load_sample", parts.get)
     monkeypatch.setattr(demo, "METHODS", {"Surgeon": sp.SURGEON})
-    in_torch, compiled = (demo.demo(ratios=[0.7], compute=engine) for engine in ("torch", "compiled"))
+    in_torch, compiled = (demo.demo(ratios=[0.7], engine=engine) for engine in ("torch", "compiled"))
     assert [row.accuracy for row in compiled] == [row.accuracy for row in in_torch]
     assert compiled[1].speed > 0
 

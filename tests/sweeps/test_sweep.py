@@ -1,4 +1,4 @@
-"""Sweeps on a tiny model: what is evaluated, resuming, the largest ratio within a loss, other engines."""
+"""Sweeps on a tiny model: what is evaluated, resuming, the largest ratio within a loss, other runners."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ssmprune import tasks
 from ssmprune.models.cards import write_card
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.sweeps import approaches, cells, engines
+from ssmprune.sweeps import approaches, cells, runners
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
@@ -70,7 +70,7 @@ def test_there_is_a_cell_for_every_method_ratio_and_seed_that_matters(results):
 @pytest.mark.slow
 def test_compiled_cells_have_the_same_answers(root, tmp_path, results):
     plan = Sweep(methods=["last"], ratios=[0.5], examples=20)
-    compiled = swept(root, tmp_path / "out", plan, names=("one", "two"), compute="compiled")
+    compiled = swept(root, tmp_path / "out", plan, names=("one", "two"), engine="compiled")
     assert len(compiled.cells) == 4
     for cell in compiled.cells:
         in_torch = results.by_key[cell.key]
@@ -134,7 +134,7 @@ def test_unstructured_random_zeroes_as_many_elements_as_states_would_take(root, 
 def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, monkeypatch):
     first = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
     ran = []
-    monkeypatch.setattr(engines, "run", lambda subject, job: ran.append(job.key) or cells.run(subject, job))
+    monkeypatch.setattr(runners, "run", lambda subject, job: ran.append(job.key) or cells.run(subject, job))
     again = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
     assert (again.cells, ran) == (first.cells, [])
     more = swept(root, tmp_path, Sweep(methods=["lamp"], ratios=[1.0], examples=10), names=("one", "two"))
@@ -244,8 +244,8 @@ def test_speed_is_measured_when_asked_for_also_of_cells_that_are_there(root, tmp
 
 @pytest.mark.slow
 def test_ray_with_two_workers_finds_the_same(root, tmp_path, results):
-    with engines.start("ray", workers=2) as ray:
-        found = swept(root, tmp_path, names=("one", "two"), engine=ray)
+    with runners.start("ray", workers=2) as ray:
+        found = swept(root, tmp_path, names=("one", "two"), runner=ray)
     assert found.by_key.keys() == results.by_key.keys()
     for key, cell in results.by_key.items():
         assert found.by_key[key] == replace(cell, loss=pytest.approx(cell.loss))
@@ -287,5 +287,5 @@ def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
         entries([root / "one.safetensors", root / "." / "one.safetensors"])
     with pytest.raises(sp.InputError, match=r"no sweep\.json"):
         Results.read(tmp_path)
-    with pytest.raises(sp.InputError, match="no engine 'sun'"), engines.start("sun"):
+    with pytest.raises(sp.InputError, match="no runner 'sun'"), runners.start("sun"):
         pass

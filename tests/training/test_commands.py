@@ -117,8 +117,8 @@ def test_compiled_it_evaluates_the_same(data, tmp_path):
     torch.manual_seed(0)
     sp.save(Classifier(Config(family="s5", inputs=1, outputs=len(WORDS), width=4, states=(4,))), file)
     words = ("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
-    in_torch, compiled = (ssmprune(*words, "--compute", engine) for engine in ("torch", "compiled"))
-    assert (in_torch["compute"], compiled["compute"]) == ("torch", "compiled")
+    in_torch, compiled = (ssmprune(*words, "--engine", engine) for engine in ("torch", "compiled"))
+    assert (in_torch["engine"], compiled["engine"]) == ("torch", "compiled")
     assert compiled["accuracy"] == in_torch["accuracy"]
     assert compiled["loss"] == pytest.approx(in_torch["loss"], rel=1e-5)
 

@@ -114,8 +114,8 @@ def test_auto_compiles_where_a_compiler_is(monkeypatch):
     assert compute.choose("auto") == "torch"
     with pytest.raises(sp.InputError, match="needs a C compiler"):
         compute.choose("compiled")
-    with pytest.raises(sp.InputError, match="no engine to compute with 'gpu'; there are torch, compiled, auto"):
-        evaluate(Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2)), TOY.load("test", "."), compute="gpu")
+    with pytest.raises(sp.InputError, match="no engine 'gpu'; there are torch, compiled, auto"):
+        evaluate(Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2)), TOY.load("test", "."), engine="gpu")
 
 
 def test_only_our_own_classifiers_are_compiled():

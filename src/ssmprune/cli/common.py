@@ -60,9 +60,9 @@ RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kep
 Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random method.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
-Compute = Annotated[
+Engine = Annotated[
     str,
-    typer.Option("--compute", help="What evaluates: torch, compiled (to C), or auto: compiled if a compiler is here."),
+    typer.Option("--engine", help="What evaluates: torch, compiled (to C), or auto: compiled if a compiler is here."),
 ]
 Unstable = Annotated[
     UnstablePoles, typer.Option("--unstable", help="What to do with poles on or outside the unit circle.")

@@ -144,7 +144,7 @@ def _score(model: Classifier, split: Split | None) -> dict[str, Any]:
 
     if split is None:
         return {}
-    seen = evaluate(model, split, compute="auto")
+    seen = evaluate(model, split, engine="auto")
     return {"accuracy": seen.accuracy, "examples": seen.examples}
 
 

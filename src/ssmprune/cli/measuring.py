@@ -11,7 +11,7 @@ import typer
 from ..errors import InputError
 from ..files import check_writable
 from ..progress import Bar
-from .common import Compute, Json, MethodName, Ratio, Threads, app, method_named, prepare, say, show, table
+from .common import Engine, Json, MethodName, Ratio, Threads, app, method_named, prepare, say, show, table
 
 BEGIN = (
     "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tried on 1,000 "
@@ -54,7 +54,7 @@ def demo(
             "--out", "-o", help="Where to draw the curves.", show_default="demo.png; with --json they are not drawn"
         ),
     ] = None,
-    compute: Compute = "torch",
+    engine: Engine = "torch",
     as_json: Json = False,
 ) -> None:
     """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
@@ -68,11 +68,11 @@ def demo(
     from ..deploy.compute import choose
     from ..results import demo, figures
 
-    engine = choose(compute)
+    engine = choose(engine)
     if out is not None:
         figures.need_matplotlib()
     with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:
-        rows = demo.demo(bar.update, compute=engine)
+        rows = demo.demo(bar.update, engine=engine)
     if out is not None:
         figures.save_figure(demo.picture(rows), out)
     readable = table(

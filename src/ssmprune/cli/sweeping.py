@@ -13,13 +13,13 @@ import typer
 
 from ..errors import InputError
 from ..progress import Bar
-from .common import Compute, Data, Json, TaskModule, Threads, app, prepare, show, table
+from .common import Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
     from ..sweeps.store import Results
     from ..sweeps.sweep import Session
 
-EngineOptions = tuple[str | None, int | None, int]  # address, workers, threads
+RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
 Folder = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
 ]
@@ -29,7 +29,7 @@ Examples = Annotated[int, typer.Option("--examples", min=1, help="How many of th
 FinalExamples = Annotated[
     int | None, typer.Option("--final-examples", min=1, help="Of the test set, for what --max-loss finds; else all.")
 ]
-EngineName = Annotated[str, typer.Option("--engine", help="local, or ray for the cells to run on a cluster.")]
+RunnerName = Annotated[str, typer.Option("--runner", help="local, or ray for the cells to run on a cluster.")]
 Address = Annotated[str | None, typer.Option("--address", help="Of a Ray cluster; else one starts here.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Of Ray; else as many as have room.")]
 
@@ -53,8 +53,8 @@ def sweep(
     ] = False,
     data: Data = None,
     task_module: TaskModule = None,
-    compute: Compute = "torch",
-    engine: EngineName = "local",
+    engine: Engine = "torch",
+    runner: RunnerName = "local",
     address: Address = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -77,7 +77,7 @@ def sweep(
         final_examples=final_examples or ALL,
     )
     swept = entries(checkpoints, task)
-    with open_session(data, compute, engine, (address, workers, threads or 1)) as session:
+    with open_session(data, engine, runner, (address, workers, threads or 1)) as session:
         results = run(swept, plan, out, session)
     _show(results, as_json)
 
@@ -98,8 +98,8 @@ def reproduce(
     examples: Examples = 2000,
     final_examples: FinalExamples = None,
     data: Data = None,
-    compute: Compute = "torch",
-    engine: EngineName = "local",
+    engine: Engine = "torch",
+    runner: RunnerName = "local",
     address: Address = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -112,7 +112,7 @@ def reproduce(
 
     scale = paper.Scale(parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples or ALL)
     trained = paper.find_trained(checkpoints)
-    with open_session(data, compute, engine, (address, workers, threads or 1)) as session:
+    with open_session(data, engine, runner, (address, workers, threads or 1)) as session:
         results = paper.run_all(trained, scale, work, session)
     written = [str(path) for path in paper.write(results, out)]
     rows = [{"written": path} for path in written]
@@ -120,20 +120,24 @@ def reproduce(
 
 
 @contextmanager
-def open_session(data: Path | None, compute: str, engine: str, options: EngineOptions) -> Iterator[Session]:
-    """Start an engine and a bar on standard error: what was done last, how many cells of how many, the time left."""
+def open_session(data: Path | None, engine: str, runner: str, options: RunnerOptions) -> Iterator[Session]:
+    """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
     from ..deploy.compute import choose
-    from ..sweeps import engines
+    from ..sweeps import runners
     from ..sweeps.sweep import Session
 
-    choose(compute)  # before a cluster is asked
-    with engines.start(engine, *options) as chosen, Bar() as bar:
+    if engine in ("local", "ray"):
+        raise InputError(
+            f"--engine says what computes: torch, compiled or auto; for where cells run: --runner {engine}."
+        )
+    choose(engine)  # before a cluster is asked
+    with runners.start(runner, *options) as chosen, Bar() as bar:
 
         def watch(text: str, done: int, total: int) -> None:
             bar.total = total
             bar.show(done, text)
 
-        yield Session(data, chosen, compute, typed_command(data), watch)
+        yield Session(data, chosen, engine, typed_command(data), watch)
 
 
 def parse_ratios(text: str) -> list[float]:

@@ -15,7 +15,7 @@ import typer
 from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
-from .common import Checkpoint, Compute, Data, Json, TaskModule, Threads, app, prepare, show, table
+from .common import Checkpoint, Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
 from .planning import takes_options_of
 
@@ -168,7 +168,7 @@ def evaluate(
         int, typer.Option("--measure", min=0, help="Training examples for batch norms to measure their statistics on.")
     ] = 0,
     settings: Settings = [],  # noqa: B006 (typer copies it)
-    compute: Compute = "torch",
+    engine: Engine = "torch",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -185,7 +185,7 @@ def evaluate(
     from ..training.calibration_inputs import part_of
     from ..training.evaluate import at_rate, evaluate
 
-    engine = choose(compute)
+    engine = choose(engine)
     model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
@@ -194,12 +194,12 @@ def evaluate(
     if measure:
         batches = part_of(chosen.load("train", data), measure)
         measure_statistics(model, (batch if isinstance(batch, tuple) else (batch, None) for batch in batches))
-    seen = evaluate(model, fewer(chosen.load(split, data), examples), compute=engine)
+    seen = evaluate(model, fewer(chosen.load(split, data), examples), engine=engine)
     facts = {
         "task": chosen.name,
         "task_parameters": chosen.parameters(),
         "split": split,
-        "compute": engine,
+        "engine": engine,
         **asdict(seen),
     }
     readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}

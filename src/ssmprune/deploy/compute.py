@@ -25,23 +25,23 @@ class Forward(Protocol):
         ...
 
 
-def choose(compute: str) -> str:
+def choose(engine: str) -> str:
     """Return "torch" or "compiled"; "auto" compiles where there is a C compiler; "compiled" without one is an error."""
-    one_of("engine to compute with", compute, dict.fromkeys(ENGINES))
-    if compute == "auto":
+    one_of("engine", engine, dict.fromkeys(ENGINES))
+    if engine == "auto":
         return "compiled" if build.find_compiler() else "torch"
-    if compute == "compiled":
+    if engine == "compiled":
         build.compiler()
-    return compute
+    return engine
 
 
 @contextmanager
-def forward(model: nn.Module, compute: str = "torch") -> Iterator[Forward]:
+def forward(model: nn.Module, engine: str = "torch") -> Iterator[Forward]:
     """Yield what computes a model's logits, in evaluation mode, on as many threads as torch may use.
 
     A compiled model is not kept: most models, such as those of a sweep, are evaluated once and never again.
     """
-    if choose(compute) == "torch":
+    if choose(engine) == "torch":
         was_training = model.training
         try:
             yield model.eval()

@@ -44,12 +44,10 @@ class Row:
     accuracy: dict[str, float]
 
 
-def demo(
-    tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, compute: str = "torch"
-) -> list[Row]:
+def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch") -> list[Row]:
     """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
 
-    compute: the engine of `deploy.compute` that evaluates, and whose speed is told.
+    engine: that of `deploy.compute` which evaluates, and whose speed is told.
     """
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
@@ -58,7 +56,7 @@ def demo(
     }
 
     def accuracy(candidate: Classifier) -> float:
-        share = evaluate(candidate, images, compute=compute).accuracy
+        share = evaluate(candidate, images, engine=engine).accuracy
         tick()
         return share
 
@@ -68,7 +66,7 @@ def demo(
         pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
         accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
         small[ratio] = pruned["Surgeon"]
-    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x), compute)
+    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x), engine)
     return [
         Row(ratio, _states(candidate), parameters(candidate), speed[ratio], accuracies[ratio])
         for ratio, candidate in small.items()
@@ -87,10 +85,10 @@ def _states(model: Classifier) -> int:
 
 
 @torch.no_grad()
-def _speed(models: dict[float, Classifier], x: torch.Tensor, compute: str) -> dict[float, float]:
+def _speed(models: dict[float, Classifier], x: torch.Tensor, engine: str) -> dict[float, float]:
     """Return how many times faster than the first each model evaluates x, timed in turns."""
     with ExitStack() as lent:
-        engines = {str(ratio): lent.enter_context(forward(model, compute)) for ratio, model in models.items()}
+        engines = {str(ratio): lent.enter_context(forward(model, engine)) for ratio, model in models.items()}
         calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
         seconds = time_in_turns(calls, ROUNDS)
     return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

@@ -35,7 +35,7 @@ class Job:
     key: Key
     timed: bool = False
     plan: Plan | None = None
-    compute: str = "torch"  # what evaluates
+    engine: str = "torch"  # what evaluates
 
     @property
     def every(self) -> int:
@@ -83,7 +83,7 @@ def run(subject: Subject, job: Job) -> Done:
     except InputError as error:
         return Done(key, refusal=str(error))
     split = fewer(subject.splits[key.split, job.every], key.examples)
-    seen = evaluate(small.at_rate(job.every), split, batch_size(split), job.compute)
+    seen = evaluate(small.at_rate(job.every), split, batch_size(split), job.engine)
     cell = Cell(
         **key._asdict(),
         task=subject.task,

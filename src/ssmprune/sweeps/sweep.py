@@ -22,7 +22,7 @@ from ..tasks._task import Task
 from . import approaches
 from .approaches import Subject
 from .cells import CALIBRATION, Done, Job, Needs, load_subject
-from .engines import Engine, Local
+from .runners import Local, Runner
 from .search import keys_to_report, largest_ratios
 from .store import FORMAT, FULL, VERSION, Cell, Key, Results, Writer, open_results
 
@@ -108,8 +108,8 @@ class Session:
     """Where a sweep finds its data, where and how its cells are done, what was typed, who hears of its progress."""
 
     root: Path | None = None
-    engine: Engine = field(default_factory=Local)
-    compute: str = "torch"  # what evaluates: an engine of `deploy.compute`
+    runner: Runner = field(default_factory=Local)
+    engine: str = "torch"  # what evaluates: one of `deploy.compute`
     command: str = ""
     watch: Callable[[str, int, int], object] = lambda text, done, total: None  # what was done, cells of how many
 
@@ -190,7 +190,7 @@ def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) 
 
 
 class Ledger:
-    """Knows which cells are done: hands those that are missing to the engine and writes down what comes back."""
+    """Knows which cells are done: hands those that are missing to the runner and writes down what comes back."""
 
     def __init__(self, writer: Writer, before: Results, session: Session) -> None:
         """Start from what an earlier sweep has left."""
@@ -211,7 +211,7 @@ class Ledger:
         wanted = [_with_true_count(key, subject) for key in keys]
         missing = [key for key in dict.fromkeys(wanted) if not self._has(key, timed)]
         self._advance(len(wanted) - len(missing), "")
-        for done in self._session.engine.run(subject, [self._job(key, timed) for key in missing]):
+        for done in self._session.runner.run(subject, [self._job(key, timed) for key in missing]):
             self._write(done)
             self._advance(1, f"{done.key.checkpoint} {done.key.method} {done.key.ratio:.0%}")
         return [self._cells.get(key) for key in wanted]
@@ -228,7 +228,7 @@ class Ledger:
         """Return a job that knows its plan where a kill or another split has left it on the disk."""
         path = self._before.plan_path(key)
         plan = self._before.plan(key) if path.is_file() else None
-        return Job(key, timed, plan, self._session.compute)
+        return Job(key, timed, plan, self._session.engine)
 
     def _write(self, done: Done) -> None:
         if done.cell is None:

@@ -64,19 +64,19 @@ def check_fits(model: Classifier, split: Split) -> None:
 
 @torch.no_grad()
 def tally_split(
-    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64], compute: str = "torch"
+    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64], engine: str = "torch"
 ) -> Tensor:
     """Return the `tally` of `model` on the examples `indices` of `split`, in evaluation mode."""
     device = next(model.parameters()).device
     sums = torch.zeros(3, dtype=torch.float64, device=device)
-    with forward(model, compute) as logits_of:
+    with forward(model, engine) as logits_of:
         for start in range(0, len(indices), batch):
             x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
             sums += tally(logits_of(x, lengths), labels)
     return sums
 
 
-def evaluate(model: Classifier, split: Split, batch: int = 50, compute: str = "torch") -> Score:
+def evaluate(model: Classifier, split: Split, batch: int = 50, engine: str = "torch") -> Score:
     """Return loss and accuracy of `model` on the whole of `split`, computed by torch or one of `deploy.compute`."""
     check_fits(model, split)
-    return score(tally_split(model, split, batch, np.arange(len(split)), compute))
+    return score(tally_split(model, split, batch, np.arange(len(split)), engine))

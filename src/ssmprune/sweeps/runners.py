@@ -12,7 +12,7 @@ from .approaches import Subject
 from .cells import Done, Job, run
 
 
-class Engine(Protocol):
+class Runner(Protocol):
     """Does jobs on a subject; results come in any order."""
 
     def run(self, subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:
@@ -21,17 +21,17 @@ class Engine(Protocol):
 
 
 @contextmanager
-def start(name: str, address: str | None = None, workers: int | None = None, threads: int = 1) -> Iterator[Engine]:
-    """Start the engine "local" or "ray" and end it again; the other arguments are those of `Ray`."""
-    kind = one_of("engine", name, {"local": Local, "ray": Ray})
+def start(name: str, address: str | None = None, workers: int | None = None, threads: int = 1) -> Iterator[Runner]:
+    """Start the runner "local" or "ray" and end it again; the other arguments are those of `Ray`."""
+    kind = one_of("runner", name, {"local": Local, "ray": Ray})
     if kind is Local:
         yield Local()
         return
-    engine = Ray(address, workers, threads)
+    runner = Ray(address, workers, threads)
     try:
-        yield engine
+        yield runner
     finally:
-        engine.close()
+        runner.close()
 
 
 class Local:
@@ -47,7 +47,7 @@ class Ray:
 
     def __init__(self, address: str | None = None, workers: int | None = None, threads: int = 1) -> None:
         """Join the cluster at `address`, or start one on this machine; a worker for every `threads` CPUs."""
-        self._ray = ray = need("ray", "ray", "The engine ray needs Ray")
+        self._ray = ray = need("ray", "ray", "The runner ray needs Ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would tell its makers
         try:
             ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
