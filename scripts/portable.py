@@ -3,8 +3,8 @@
 python scripts/portable.py     (Debian: gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static
                                 gcc-arm-none-eabi libnewlib-arm-none-eabi)
 
-Logits of the cross-compiled program are compared with torch's. For the Cortex-M4 the printed flash is code and weights,
-RAM is the state of a stream and the deepest stack; a block is one step.
+Logits of the cross-compiled program are compared with torch's. For the Cortex-M4 flash is code and weights, RAM the
+state of a stream and its stack, as in the card that `ssmprune deploy` writes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy.c import export_c
+from ssmprune.deploy.build import cortex_m4_bytes
+from ssmprune.deploy.c import export_c, sources
 from ssmprune.models.classifier import Classifier
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 STEPS, TOLERANCE = 200, 1e-5
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 AARCH64 = ("aarch64-linux-gnu-gcc", *STRICT, "-O2", "-static", "-DSSMPRUNE_MAIN")
-CORTEX = ("arm-none-eabi-gcc", *STRICT, "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-O2")
 
 
 def main() -> int:
@@ -37,17 +37,26 @@ def main() -> int:
             error = off_by(model, name, Path(folder))
             worst = max(worst, error)
             print(f"{name}: aarch64 under qemu differs from torch by {error:.1e} of the largest logit")
-            if not model.config.bidirectional:
-                flash, state, stack = weight(name, Path(folder))
-                print(f"{name}: Cortex-M4 needs {flash:,} bytes of flash, {state:,} of state, {stack:,} of stack")
+            print(f"{name}: {on_cortex_m4(model)}", flush=True)
     return int(not worst <= TOLERANCE)
 
 
 def models() -> dict[str, Classifier]:
-    """Shipped checkpoints of both families and directions, and pruned ones."""
+    """Shipped checkpoints of both families and directions, pruned and quantised ones."""
     found = {name: sp.load(CHECKPOINTS / f"{name}.safetensors") for name in ("smnist-s5", "smnist-s4d", "listops-s5")}
-    pruned = {f"{name}-80": sp.prune(found[name], 0.8) for name in ("smnist-s5", "smnist-s4d")}
-    return {name.replace("-", "_"): model for name, model in (found | pruned).items()}
+    found |= {f"{name}-80": sp.prune(found[name], 0.8) for name in ("smnist-s5", "smnist-s4d")}
+    found |= {f"smnist-s5-80-{bits}-bits": sp.quantize(found["smnist-s5-80"], bits) for bits in (8, 4)}
+    return {name.replace("-", "_"): model for name, model in found.items()}
+
+
+def on_cortex_m4(model: Classifier) -> str:
+    """What a model takes there."""
+    text = sources(model)
+    found = cortex_m4_bytes({"model.c": text.c, "model.h": text.header})
+    if found is None:
+        sys.exit("arm-none-eabi-gcc cannot compile the model; the top of this file names the packages.")
+    ram = found.get("cortex_m4_ram_bytes")
+    return f"Cortex-M4 needs {found['cortex_m4_flash_bytes']:,} bytes of flash" + (f", {ram:,} of RAM" if ram else "")
 
 
 def off_by(model: Classifier, name: str, folder: Path) -> float:
@@ -61,23 +70,6 @@ def off_by(model: Classifier, name: str, folder: Path) -> float:
     with torch.no_grad():
         logits = model(x)[0].numpy()
     return float(np.abs(ours - logits).max() / np.abs(logits).max())
-
-
-def weight(name: str, folder: Path) -> tuple[int, int, int]:
-    """Bytes of flash, of a stream's state, and of the stack, on a Cortex-M4."""
-    (folder / "stream.c").write_text(f'#include "{name}.h"\n{name}_state stream;\n')
-    block = f"-D{name.upper()}_BLOCK=1"
-    run([*CORTEX, block, "-fstack-usage", "-c", f"{name}.c", "stream.c"], folder)
-    flash = sizes(folder / f"{name}.o")[0]
-    state = sizes(folder / "stream.o")[2]
-    frames = [int(line.split("\t")[1]) for line in (folder / f"{name}.su").read_text().splitlines()]
-    return flash, state, sum(frames)  # as if every function called every other: more than is ever needed
-
-
-def sizes(file: Path) -> list[int]:
-    """Text, data and bss of an object file; constants with addresses in them count as text, as a linker puts them."""
-    text, data, bss = map(int, run(["arm-none-eabi-size", str(file)], file.parent).splitlines()[1].split()[:3])
-    return [text + data, 0, bss]
 
 
 def run(command: list[str] | tuple[str, ...], folder: Path, text: str | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -136,6 +137,24 @@ def test_a_bidirectional_model_has_no_stream_to_time(tmp_path, no_graph):
     figures = bundle.measure(Classifier(Config("s4d", **CONFIG, bidirectional=True)))
     assert figures["steps_per_second"] is figures["state_bytes"] is None
     assert figures["constant_bytes"] > 4 * 2 * 16
+
+
+@pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no compiler for a Cortex-M4")
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_flash_and_ram_of_a_microcontroller_are_told(bidirectional):
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", **CONFIG, bidirectional=bidirectional))
+    figures = bundle.measure(model)
+    assert figures["constant_bytes"] < figures["cortex_m4_flash_bytes"] < figures["constant_bytes"] + 10_000
+    if bidirectional:  # its RAM is the length of a sequence
+        assert "cortex_m4_ram_bytes" not in figures
+    else:
+        assert figures["state_bytes"] + 4 * 6 < figures["cortex_m4_ram_bytes"] < figures["state_bytes"] + 4_000
+
+
+def test_without_its_compiler_nothing_is_told_of_a_microcontroller(monkeypatch):
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    assert build.cortex_m4_bytes({}) is None
 
 
 def test_a_failure_at_the_last_file_leaves_nothing(place, tmp_path, monkeypatch, no_graph):

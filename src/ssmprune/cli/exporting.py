@@ -25,6 +25,8 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
     "constants in C, bytes": ("constant_bytes", "{:,}"),
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
+    "flash of a Cortex-M4, bytes": ("cortex_m4_flash_bytes", "{:,}"),
+    "RAM of a Cortex-M4, bytes": ("cortex_m4_ram_bytes", "{:,}"),
     "steps a second in C": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
 }

@@ -17,7 +17,7 @@ from ..models import cards, save
 from ..models._size import parameters
 from ..models.classifier import Classifier
 from . import compute, export
-from .build import constant_bytes, find_compiler
+from .build import constant_bytes, cortex_m4_bytes, find_compiler
 from .c import export_c, sources
 from .compiled import Compiled
 
@@ -54,13 +54,18 @@ def write_bundle(folder: Path, name: str, model: Classifier, card: Figures) -> F
 
 
 def measure(model: Classifier) -> Figures:
-    """Return how large a model is and, where a compiler is, how much memory and time its C takes on one thread."""
+    """Return how large a model is and, where a compiler is, how much memory and time its C takes on one thread.
+
+    What it takes on a Cortex-M4 is told where a compiler for that is installed.
+    """
     states = sum(system.states for system in apply.read(model, unstable="keep").values())
     figures: Figures = {"states": states, "parameters": parameters(model)}
     if not find_compiler():
         return figures
     text = sources(model)
-    figures["constant_bytes"] = constant_bytes({"model.c": text.c, "model.h": text.header})
+    files = {"model.c": text.c, "model.h": text.header}
+    figures["constant_bytes"] = constant_bytes(files)
+    figures |= cortex_m4_bytes(files) or {}
     with compute.forward(model, "compiled") as fast:
         assert isinstance(fast, Compiled)
         figures["state_bytes"] = fast.state_bytes
