@@ -4,6 +4,9 @@ The shipped sMNIST S5, whole and shrunk with LAST, in floats and on 8 bits, and 
 time: a step at batch 1 in torch, in onnxruntime and in C, and `run` over 784 steps against torch's forward at batch 50
 and 1. Then `sp.compile` on two threads, batch 50, against torch's bare matrix products on two threads, in wall-clock
 time.
+
+A step at batch 1 uses every weight once, so it cannot take less time than reading the weights does, which is measured
+beside it; where these do not fit into a core's own cache (0.5 MB here), that is nearly all of a step in floats.
 """
 
 import ctypes
@@ -24,6 +27,7 @@ from ssmprune.deploy.build import load
 from ssmprune.deploy.c import callable_sources
 from ssmprune.deploy.compiled import compile
 from ssmprune.deploy.torch_graph import blank_state
+from ssmprune.models._size import parameters
 from ssmprune.models.classifier import Classifier
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
@@ -36,6 +40,17 @@ void steps(const float *in, size_t length, float *out) {
     model_state state;
     model_init(&state);
     for (size_t t = 0; t < length; t++) model_step(&state, in + t * MODEL_INPUTS, out);
+}
+"""
+READ = """
+#include <stddef.h>
+void read_weights(const float *weights, size_t count, size_t times, float *sums);
+void read_weights(const float *weights, size_t count, size_t times, float *sums) {
+    float sum[64] = {0};
+    for (size_t t = 0; t < times; t++)
+        for (size_t i = 0; i + 64 <= count; i += 64)
+            for (int j = 0; j < 64; j++) sum[j] += weights[i + j];
+    for (int j = 0; j < 64; j++) sums[j] = sum[j];
 }
 """
 
@@ -61,6 +76,7 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
     count = {"torch's step": STEPS["torch"], "torch, batch 50": BATCH * LENGTH}
     if (graph := in_onnxruntime(model, x)) is not None:
         calls["onnxruntime's step"], count["onnxruntime's step"] = graph, STEPS["onnxruntime"]
+    calls["reading the weights alone"] = reading(parameters(model))
     for ratio in RATIOS:
         small = sp.prune(model, ratio) if ratio else model
         for bits, kind in (("", small), (", 8 bits", sp.quantize(small, 8))):
@@ -75,11 +91,14 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
         "torch's forward at batch 50 / C run": (each["torch, batch 50"] / each["C run, 0% pruned"], 1.3),
         "torch's forward at batch 1 / C run": (each["torch, batch 1"] / each["C run, 0% pruned"], 2),
         "C run / C run at 80 %": (each["C run, 0% pruned"] / each["C run, 80% pruned"], 2),
+        "C step / reading its weights": (each["C step, 0% pruned"] / each["reading the weights alone"], None),
         "C step / C step on 8 bits, 80 %": (each["C step, 80% pruned"] / each["C step, 80% pruned, 8 bits"], None),
         "C run / C run on 8 bits, 80 %": (each["C run, 80% pruned"] / each["C run, 80% pruned, 8 bits"], None),
     }
     if graph is not None:
         ratios["onnxruntime's step / C step"] = (each["onnxruntime's step"] / each["C step, 0% pruned"], 15)
+        least = each["onnxruntime's step"] / each["reading the weights alone"]
+        ratios["onnxruntime's step / reading the weights"] = (least, None)
     return [
         *(of(f"{name}{what}", time, "us/step", 1e6) for what, time in each.items()),
         *(of(f"{name}{what}", ratio, at_least=bound if bounded else None) for what, (ratio, bound) in ratios.items()),
@@ -150,6 +169,15 @@ def looped(model: Classifier, x: np.ndarray) -> Call:
     pointers = (ctypes.c_void_p(array.ctypes.data) for array in (x, out))
     where, answer = pointers
     return lambda: library.steps(where, ctypes.c_size_t(len(x)), answer)
+
+
+def reading(count: int) -> Call:
+    """What any step must do: read all weights from where they lie, as often as there are steps."""
+    library = load({"read.c": READ})
+    weights, sums = np.ones(count, np.float32), np.empty(64, np.float32)
+    where, out = (ctypes.c_void_p(array.ctypes.data) for array in (weights, sums))
+    kept = weights, sums  # as long as the call
+    return lambda: (library.read_weights(where, ctypes.c_size_t(count), ctypes.c_size_t(LENGTH), out), kept)
 
 
 def in_onnxruntime(model: Classifier, x: torch.Tensor) -> Call | None:
