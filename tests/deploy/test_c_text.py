@@ -83,10 +83,15 @@ def test_the_file_holds_the_whole_numbers_of_the_grid(bits):
     model = quantize(make(1, "s5", activation="half_glu1"), bits)
     width, each = model.config.width, 32 // bits
     panels = np.array(array_of(sources(model).c, "gate_0")).reshape(-1, -(-width // each), 8)
-    parts = np.stack([panels >> bits * (each - 1 - j) & (2**bits - 1) for j in range(each)], axis=2)
+    whole, digits = np.where(panels < 2**31, panels, panels - 2**32), []
+    for j in range(each):  # the highest digit of what is left
+        unit = 2 ** (bits * (each - 1 - j))
+        digits.append(np.rint(whole / unit).astype(int))
+        whole = whole - digits[-1] * unit
+    assert not whole.any()
+    parts = np.stack(digits, axis=2)
     numbers = parts.reshape(len(panels), -1, 8).swapaxes(1, 2).reshape(-1, parts.shape[1] * each)[:width, :width]
-    signed = np.where(numbers < 2 ** (bits - 1), numbers, numbers - 2**bits)
-    assert signed.tolist() == whole_numbers(model)["layers.0.gate.weight"].tolist()
+    assert numbers.tolist() == whole_numbers(model)["layers.0.gate.weight"].tolist()
 
 
 def test_weights_that_have_left_their_grid_are_floats():

@@ -60,18 +60,18 @@ def matrix(dense: Dense, row: int | None = None) -> Matrix:
 
 
 def words(numbers: Array, bits: int) -> Array:
-    """Return whole numbers (panels, inputs, PANEL) with those of neighbouring inputs in one word, the first highest.
+    """Return whole numbers (panels, inputs, PANEL) with those of neighbouring inputs as digits of one word.
 
     >>> [f"{word:08x}" for word in words(np.array([[[1], [-1], [2], [0], [127]]]), 8).ravel()]
-    ['01ff0200', '7f000000']
+    ['00ff0200', '7f000000']
     """
     panels, inputs, outputs = numbers.shape
     each = WORD // bits
     filled = np.zeros((panels, -(-inputs // each) * each, outputs), np.int64)
     filled[:, :inputs] = numbers
-    parts = (filled % 2**bits).reshape(panels, -1, each, outputs)
-    place = np.arange(each)[::-1] * bits
-    joined: Array = (parts << place[:, None]).sum(axis=2)
+    digits = filled.reshape(panels, -1, each, outputs)
+    place = 2 ** (bits * np.arange(each)[::-1])
+    joined: Array = (digits * place[:, None]).sum(axis=2) % 2**WORD
     return joined
 
 

@@ -142,6 +142,7 @@ class _Writer:
         states = self._states()
         drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
         longest = max([row, *drives, 0 if config.tokens else padded(config.inputs)])
+        longest_of_all = max(longest, padded(4 * config.width) if config.retrieval else 0)
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
             "INPUTS": config.inputs,
@@ -154,6 +155,8 @@ class _Writer:
             "WIDEST": max([row, *drives]),
             "DECODER_ROW": padded(config.outputs),
             "LONGEST": longest,
+            "LONGEST_OF_ALL": longest_of_all,
+            "TAKEN_OUT": FLOAT * longest_of_all,
             "BITS": "4 bits (first and last layers: 8)" if self.numbers.bits == 4 else "8 bits",
             "NORM_EPS": f"{config.norm_eps:.9g}",
             "MODE_PARTS": 4 + 2 * config.bidirectional,

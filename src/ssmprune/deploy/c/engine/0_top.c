@@ -31,6 +31,7 @@
 #define DECODER_ROW @DECODER_ROW@
 #if INTEGERS
 #define LONGEST @LONGEST@ /* inputs of a matrix that blocks of steps go through, filled up to whole words */
+#define LONGEST_OF_ALL @LONGEST_OF_ALL@ /* inputs of any matrix, filled up likewise */
 #endif
 #if LAYER_NORM
 #define NORM_EPS @NORM_EPS@f

@@ -1,6 +1,8 @@
 /* ---- Matrix products ----
-   Weights are whole numbers, times a scale for each output. Those of neighbouring inputs share a word, the first in its
-   highest bits; shifts, which processors do to many words at once, bring the others there one by one. */
+   Weights are whole numbers, times a scale for each output. Those of neighbouring inputs share a word, as digits share a
+   number: first * 2^24 + second * 2^16 + ... (for 8 bits). Shifted until weight j is on top, which processors do to many
+   words at once, a word is that weight with those after it as a fraction: w_j + w_(j+1) / 256 + ...
+   A step leaves the fractions in and takes them out of its input, once for all outputs: from x_j goes x_(j-1) / 256. */
 
 #if LANES > 1
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
@@ -46,9 +48,11 @@ typedef struct {
 #define IN_WORD(m) (32 / BITS(m))
 #define WORDS_OF(m) (((m)->inner + IN_WORD(m) - 1) / IN_WORD(m)) /* for each output */
 
-/* A word's first weight. It stays where it is, and so is too large by a power of two that the end of a sum takes out. */
-#define FIRST(word, bits) to_floats((numbers)((word) & ~(0xFFFFFFFFu >> (bits))))
+/* A word as a float: too large by a power of two that the end of a sum takes out. */
+#define WITH_FRACTION(word) to_floats((numbers)(word))
 #define UNIT(m) (1.0f / (float)((uint32_t)1 << (32 - BITS(m))))
+/* Its first weight alone; fractions are less than a half, so that half of one more makes the others vanish. */
+#define FIRST(word, bits) to_floats((numbers)(((word) + (0x80000000u >> (bits))) & ~(0xFFFFFFFFu >> (bits))))
 
 /* y of a vector of outputs, from its sum. */
 INLINE void finish(const matrix *m, size_t output, lanes sum, float *y) {
@@ -87,29 +91,33 @@ INLINE void tile(const matrix *m, const float *weights, int first, const int pan
 /* Words for the v-th vector of outputs, where `weights` is in the first panel and the others are `next`. */
 #define WORDS(v) (*(const words_in_memory *)(weights + (size_t)((v) / VECTORS) * next + (v) % VECTORS * LANES))
 
+/* The input z that takes out what fractions add, with zeros up to a whole word. */
+static void take_out(const matrix *m, const float *restrict x, float *restrict z) {
+    const int inner = m->inner, each = IN_WORD(m);
+    const float base = 1.0f / (float)(1 << BITS(m));
+    for (int k = 1; k < inner; k++) z[k] = x[k] - base * x[k - 1];
+    for (int k = 0; k < inner; k += each) z[k] = x[k]; /* the first of a word is in nobody's fraction */
+    for (int k = inner; k < WORDS_OF(m) * each; k++) z[k] = 0;
+}
+
 /* Some panels of one step, with a sum over even and one over odd inputs: few sums would wait for each addition. */
-INLINE void panels_of_step(const matrix *m, int first, const int panels, const float *x, float *y) {
-    const int bits = BITS(m), full = m->inner / IN_WORD(m), rest = m->inner % IN_WORD(m);
-    const size_t next = (size_t)WORDS_OF(m) * PANEL;
+INLINE void panels_of_step(const matrix *m, int first, const int panels, const float *z, float *y) {
+    const int bits = BITS(m), count = WORDS_OF(m);
+    const size_t next = (size_t)count * PANEL;
     const uint32_t *weights = m->weights + (size_t)first * next;
     const lanes nothing = {0};
     lanes even[STEP_PANELS * VECTORS], odd[STEP_PANELS * VECTORS];
     for (int v = 0; v < panels * VECTORS; v++) even[v] = odd[v] = nothing;
-    for (int i = 0; i < full; i++, weights += PANEL, x += IN_WORD(m))
+    for (int i = 0; i < count; i++, weights += PANEL, z += IN_WORD(m))
         for (int v = 0; v < panels * VECTORS; v++) {
             words word = WORDS(v);
             for (int j = 0; j < IN_WORD(m); j += 2, word <<= 2 * bits) {
-                even[v] += x[j] * FIRST(word, bits);
-                odd[v] += x[j + 1] * FIRST(word << bits, bits);
+                even[v] += z[j] * WITH_FRACTION(word);
+                odd[v] += z[j + 1] * WITH_FRACTION(word << bits);
             }
         }
-    for (int v = 0; v < panels * VECTORS; v++) {
-        if (rest) { /* a word that is not full */
-            words word = WORDS(v);
-            for (int j = 0; j < rest; j++, word <<= bits) even[v] += x[j] * FIRST(word, bits);
-        }
+    for (int v = 0; v < panels * VECTORS; v++)
         finish(m, (size_t)first * PANEL + (size_t)v * LANES, even[v] + odd[v], y);
-    }
 }
 
 /* All outputs of `steps` steps; weights are unpacked once for all steps of a block. */
@@ -129,8 +137,10 @@ static void product(const matrix *m, const float *x, float *y, int steps) {
             tile(m, unpacked, panel, 1, TILE_STEPS, x + t * x_row, y + t * y_row);
     }
     for (size_t t = (size_t)tiled; t < (size_t)steps; t++) {
+        float z[LONGEST_OF_ALL];
+        take_out(m, x + t * x_row, z);
         for (panel = 0; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS)
-            panels_of_step(m, panel, STEP_PANELS, x + t * x_row, y + t * y_row);
-        for (; panel < m->panels; panel++) panels_of_step(m, panel, 1, x + t * x_row, y + t * y_row);
+            panels_of_step(m, panel, STEP_PANELS, z, y + t * y_row);
+        for (; panel < m->panels; panel++) panels_of_step(m, panel, 1, z, y + t * y_row);
     }
 }

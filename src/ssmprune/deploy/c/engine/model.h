@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 #if INTEGERS
-/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step and, unless it
-   is a single one, up to @UNPACKED@ for weights as floats). */
+/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step, @TAKEN_OUT@ for
+   an input and, unless it is a single step, up to @UNPACKED@ for weights as floats). */
 #else
 /* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step). */
 #endif
