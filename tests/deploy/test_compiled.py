@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,13 @@ def test_ziglang_takes_the_place_of_a_missing_compiler(monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     monkeypatch.setattr(build, "find_spec", lambda name: object())
     assert build.compiler() == [sys.executable, "-m", "ziglang", "cc"]
+
+
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
+def test_what_ziglang_compiles_gives_the_models_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "find_compiler", lambda: [sys.executable, "-m", "ziglang", "cc"])
+    model, x = classifier(), torch.randn(3, 20, 3)
+    assert close(compile(model, cache=tmp_path)(x), forward(model, x))
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
