@@ -12,6 +12,7 @@ from ssmprune import adapters, pruning, targets
 from ssmprune.certificates import energy_lost
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.targets.bisection import ratio_for
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -19,7 +20,7 @@ X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manua
 def neighbours(work, ratio):
     """The ratios that prune one state less and one more."""
     removed = work.states - sum(keep.sum() for keep in work.choose_states(ratio).keep.values())
-    return [targets.ratio_for(count, work.states) for count in (removed - 1, removed + 1)]
+    return [ratio_for(count, work.states) for count in (removed - 1, removed + 1)]
 
 
 def works():
@@ -33,7 +34,7 @@ def test_the_largest_ratio_within_an_energy(kind, share):
     work = works()[kind]
 
     def lost(ratio):
-        return max(energy_lost(work.plan_each_layer(ratio), work.systems, work.moments).values())
+        return max(energy_lost(work.plan(ratio), work.systems, work.moments).values())
 
     ratio = sp.max_energy(share)(work)
     assert lost(ratio) <= share
@@ -75,10 +76,11 @@ def test_the_largest_ratio_within_a_loss():
 
 def test_the_smallest_ratio_that_fits_a_memory():
     net = model("s4d")
-    whole = targets._megabytes(net)
+    whole = targets.megabytes_of(net)
     small = sp.prune(net, sp.max_memory(0.8 * whole))
-    assert 0.8 * whole - 100e-6 < targets._megabytes(small) <= 0.8 * whole  # a state takes 65 bytes
-    assert sum(sp.prune(net, sp.max_memory(whole)).config.states) == sum(net.config.states)
+    assert 0.8 * whole - 100e-6 < targets.megabytes_of(small) <= 0.8 * whole  # a state takes 65 bytes
+    with pytest.warns(UserWarning, match=r"Nothing was pruned: max_memory \S+ holds without pruning: the model has"):
+        assert sum(sp.prune(net, sp.max_memory(whole)).config.states) == sum(net.config.states)
     with pytest.raises(sp.InputError, match="cannot reach 1e-06 MB: without its states the model has"):
         sp.prune(net, sp.max_memory(1e-6))
 
@@ -90,13 +92,13 @@ def test_the_smallest_ratio_that_is_fast_enough(monkeypatch):
         seen.append(inputs)
         return sum(candidate.config.states) / 10
 
-    monkeypatch.setattr(targets, "_milliseconds", tenth_of_a_millisecond_for_a_state)
+    monkeypatch.setattr(targets, "milliseconds_of", tenth_of_a_millisecond_for_a_state)
     assert sum(sp.prune(net, sp.max_latency(0.75, X)).config.states) == 7
     assert all(inputs[0] is X for inputs in seen)
 
 
 def test_a_model_is_timed_on_the_inputs_given():
-    assert 0 < targets._milliseconds(model("s5"), (X,)) < 60_000
+    assert 0 < targets.milliseconds_of(model("s5"), (X,)) < 60_000
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import os
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from .adapters import Adapter
 from .allocation import Scores
@@ -14,6 +17,7 @@ from .calibration.batches import SEQUENCES, Unlabelled, take
 from .calibration.collect import collect
 from .calibration.refit import refit_in_sequence
 from .criteria import Evidence
+from .errors import InputError
 from .limits import Limits
 from .methods import LAST, SURGEON, Method
 from .plan import Plan
@@ -26,10 +30,12 @@ from .planning import (
     refit,
     score_states,
 )
-from .regression.moments import Moments, white_noise
+from .regression.elimination import elimination_bytes
+from .regression.moments import Moments, moment_bytes, white_noise
 from .system import DiagonalSystem
 
 Model = TypeVar("Model")
+Value = TypeVar("Value")
 
 
 @dataclass(eq=False, repr=False)
@@ -56,20 +62,37 @@ class Pruning(Generic[Model]):
     adapter: Adapter | None = None
     seed: int = 0  # of the random method
     sequences: int | None = SEQUENCES  # how many of the data to look at; None for all
+    notes: list[str] = field(init=False, default_factory=list)  # what the budgets of a target came to
     systems: dict[str, DiagonalSystem] = field(init=False)
     batches: list[Unlabelled] | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the model, and as much of the data as is wanted."""
         check_request(self._method, self.limits, self.seed)
+        self._known: dict[Hashable, Any] = {}
         self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
         self.limits.check(self.systems)
         self.batches = None if self.data is None else take(self.data, self.sequences)
+        refuse_beyond_memory(self.memory)
 
     @property
     def states(self) -> int:
         """Number of stored states that a ratio is a share of."""
         return sum(system.n for layer, system in self.systems.items() if layer not in self.limits.exclude)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that planning takes at most, the model and its data left aside; known before any work is done."""
+        if self.batches is None and not self._method.refits:
+            return 0
+        sizes = [moment_bytes(system) for system in self.systems.values()]
+        work = max(elimination_bytes(system) for system in self.systems.values())
+        if self.batches is None:
+            return sum(sizes) + work
+        from .calibration.passes import waiting_bytes
+
+        width = max(system.inputs for system in self.systems.values())
+        return 2 * sum(sizes) + max(work, 3 * max(sizes)) + waiting_bytes(self.batches, width)
 
     @cached_property
     def moments(self) -> dict[str, Moments] | None:
@@ -104,14 +127,25 @@ class Pruning(Generic[Model]):
 
         Without data this is `make_plan`.
         """
-        if self.batches is None:
-            return self.plan_each_layer(ratio)
-        chosen = self.choose_states(ratio)
-        return refit_in_sequence(chosen, self.model, self.batches, sequences=None, adapter=self.adapter)
+        check_ratio(ratio)
+        return self.remember(ratio, lambda: self._plan(ratio))
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
         return shrink(self.model, plan, adapter=self.adapter)
+
+    def remember(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Return what was computed for a key, now or before: a search for a ratio comes back to those it tried."""
+        if key not in self._known:
+            self._known[key] = compute()
+        value: Value = self._known[key]
+        return value
+
+    def _plan(self, ratio: float) -> Plan:
+        if self.batches is None:
+            return self.plan_each_layer(ratio)
+        chosen = self.choose_states(ratio)
+        return refit_in_sequence(chosen, self.model, self.batches, sequences=None, adapter=self.adapter)
 
     @property
     def _method(self) -> Method:
@@ -121,12 +155,36 @@ class Pruning(Generic[Model]):
         return white_noise(self.systems[layer]) if self.moments is None else self.moments[layer]
 
 
-Target: TypeAlias = Callable[[Pruning[Any]], float]  # finds the ratio; see `targets`
+def refuse_beyond_memory(needed: int) -> None:
+    """Refuse what this machine has no memory for, before it is tried."""
+    if needed > (there := physical_memory()):
+        raise InputError(
+            f"This takes up to {needed / 1e9:.1f} GB of memory and there are {there / 1e9:.1f}: moments grow with "
+            "the square of a layer's states. Prune by LAST without data, or on a larger machine."
+        )
+
+
+def physical_memory() -> float:
+    """Return how many bytes of memory the machine has; infinite where it does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
+
+
+class Target(Protocol):
+    """What finds the ratio; see `targets`."""
+
+    def __call__(self, work: Pruning[Any], /) -> float:
+        """Return the ratio."""
+
+    def beside(self, others: Sequence[Any], /) -> Target:
+        """Return what finds a ratio that suits the others as well."""
 
 
 def prune(
     model: Model,
-    ratio: float | Target,
+    ratio: float | Target | Sequence[Target],
     method: Method | None = None,
     *,
     data: Iterable[Any] | None = None,
@@ -136,7 +194,8 @@ def prune(
 ) -> Model:
     """Return a smaller copy of a model: read, plan and shrink at once.
 
-    ratio: the share of all states to prune, or a target that finds it, as in `prune(model, max_memory(0.5))`.
+    ratio: the share of all states to prune, or a target that finds it, as in `prune(model, max_memory(0.5))`, or
+        several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
     method: LAST without data, the surgeon with data, unless given.
     data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
         on what the pruned layers before it let through.
@@ -153,4 +212,14 @@ def prune(
     (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
     """
     work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
-    return work.shrink(work.plan(ratio(work) if callable(ratio) else ratio))
+    share = find_ratio(work, ratio)
+    if not share and work.notes:
+        warnings.warn(f"Nothing was pruned: {'; '.join(work.notes)}.", stacklevel=2)
+    return work.shrink(work.plan(share))
+
+
+def find_ratio(work: Pruning[Any], ratio: float | Target | Sequence[Target]) -> float:
+    """Return a ratio, or the one that a target finds, or several together."""
+    if isinstance(ratio, Sequence) and ratio and hasattr(ratio[0], "beside"):
+        ratio = ratio[0].beside(ratio[1:])
+    return ratio(work) if callable(ratio) else ratio  # type: ignore[return-value]  # `plan` refuses others

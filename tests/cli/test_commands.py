@@ -182,7 +182,7 @@ def test_a_calibrated_plan_travels_with_its_refit(ssmprune, checkpoint, tmp_path
 
 def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path):
     inputs, out = tmp_path / "x.npy", tmp_path / "plan.st"
-    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    np.save(inputs, np.random.default_rng(0).normal(size=(60, 30, 3)))
     plain = json.loads(ssmprune("plan", checkpoint, "-r", 0.5, "--certify", "--out", out, "--json").stdout)
     found = sp.certify(sp.Plan.load(out), sp.read(sp.load(checkpoint)))
     for layer, one in found.items():
@@ -201,8 +201,8 @@ def test_targets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path
     x = np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float32)
     np.save(inputs, x)
     model, batches = sp.load(checkpoint), [torch.from_numpy(x)]
-    memory = 0.9 * targets._megabytes(model)
-    monkeypatch.setattr(targets, "_milliseconds", lambda small, inputs: float(sum(small.config.states)))
+    memory = 0.9 * targets.megabytes_of(model)
+    monkeypatch.setattr(targets, "milliseconds_of", lambda small, inputs: float(sum(small.config.states)))
     for words, target, data in (
         (("--max-energy", 0.1), sp.max_energy(0.1), None),
         (("--max-energy", 0.1, "--calibrate", inputs), sp.max_energy(0.1), batches),
@@ -226,17 +226,50 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     words = ("prune", model, "--max-loss", 5, "--out", tmp_path / "small.st", "--json")
     assert "has no card that names a task; give --validate" in " ".join(ssmprune(*words).stderr.split())
     cards.write_card(model, {"task": "toy"})
-    found = json.loads(ssmprune(*words).stdout)["ratio"]
+    facts = json.loads(ssmprune(*words).stdout)
+    found, (note,) = facts["ratio"], facts["budgets"]
+    assert re.search(r"max_loss 5.* accuracy \S+% \(\S+ to \S+ % with 95 % confidence, on 40 examples\) after", note)
+    too_few = ssmprune(*words, "--examples", 999)
+    assert too_few.returncode == 2
+    assert "1000" in too_few.stderr
     split = TOY.load("val")
     expected = sp.max_loss(5, lambda one: evaluate(one, split).accuracy)(sp.Pruning(sp.load(model)))
     assert found == expected
+
+
+def test_budgets_combine_and_what_they_came_to_is_printed(ssmprune, checkpoint, tmp_path):
+    out, size = tmp_path / "small.st", targets.megabytes_of(sp.load(checkpoint))
+    words = ("prune", checkpoint, "--max-energy", 0.3, "--max-memory", 0.95 * size, "--out", out)
+    facts = json.loads(ssmprune(*words, "--json").stdout)
+    small = sp.load(out)
+    assert facts["bytes"] == [round(1e6 * targets.megabytes_of(model)) for model in (sp.load(checkpoint), small)]
+    assert len(facts["milliseconds"]) == 2
+    assert facts["milliseconds"][0] > 0
+    energy, memory = facts["budgets"]
+    assert energy.startswith("max_energy 0.3: came to 0.")
+    assert memory.endswith(f"came to {targets.megabytes_of(small):.3g} MB")
+    shown = " ".join(ssmprune(*words).stdout.split())
+    assert energy in shown
+    assert f"Tensors: {facts['bytes'][0]:,} -> {facts['bytes'][1]:,} bytes" in shown
+    assert "Time for 1 x 1,024 steps" in shown
+    out.unlink()
+    refused = ssmprune("prune", checkpoint, "--max-energy", 1e-9, "--max-memory", 0.7 * size, "--out", out)
+    assert refused.returncode == 2
+    assert "max_energy and max_memory cannot be kept together" in " ".join(refused.stderr.split())
+    assert not out.exists()
+
+
+def test_a_budget_that_holds_already_says_so(ssmprune, checkpoint, tmp_path):
+    result = ssmprune("prune", checkpoint, "--max-memory", 99, "--out", tmp_path / "same.st")
+    assert "max_memory 99 holds without pruning: the model has 0.0" in " ".join(result.stdout.split())
+    assert sp.load(tmp_path / "same.st").config.states == sp.load(checkpoint).config.states
 
 
 @pytest.mark.parametrize("words", [(), ("--ratio", 0.5, "--max-energy", 0.1)])
 def test_one_word_says_how_far_to_prune(ssmprune, checkpoint, tmp_path, words):
     result = ssmprune("plan", checkpoint, *words, "--out", tmp_path / "plan.st")
     assert result.returncode == 2
-    assert "Say how far to prune by one of --ratio, --max-energy" in " ".join(result.stderr.split())
+    assert "Say how far to prune by --ratio, or by one or several of --max-energy" in " ".join(result.stderr.split())
 
 
 def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpoint, tmp_path):

@@ -24,7 +24,7 @@ from ssmprune.sweeps import approaches, cells, runners
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
-from ssmprune.targets import largest_within
+from ssmprune.targets.bisection import largest_within
 from ssmprune.tasks._task import fewer
 from ssmprune.training.evaluate import evaluate
 from tiny_sweep import swept

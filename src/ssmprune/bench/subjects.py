@@ -68,7 +68,7 @@ def subject(name: str, batch: int | None = None, length: int | None = None) -> M
     """
     if Path(name).is_file():
         model, weights = checkpoint.load(name).float(), "trained"
-        usual = Size(model.config, AT_ONCE, _length(Path(name)))
+        usual = Size(model.config, AT_ONCE, length_of(Path(name)))
     elif name in found():
         usual = found()[name]
         model, weights = untrained(usual.config), "untrained, random"
@@ -98,7 +98,7 @@ def inputs(config: Config, batch: int, length: int) -> Tensor:
     return torch.randn(sequences, length, config.inputs)
 
 
-def _length(file: Path) -> int:
+def length_of(file: Path) -> int:
     """Return the length of the sequences that a checkpoint was trained on, as far as its card tells."""
     return task_of(file).length if read_card(file).get("task") else UNKNOWN_LENGTH
 

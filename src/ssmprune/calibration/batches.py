@@ -69,6 +69,11 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Unla
     return taken
 
 
+def count(batches: Iterable[Unlabelled]) -> int:
+    """Return the number of sequences in batches."""
+    return sum(len(batch.x if isinstance(batch, Padded) else batch) for batch in batches)
+
+
 def _inputs(batch: Any) -> tuple[Tensor, Tensor | None]:
     """Return x and, where they are named, the lengths of a batch."""
     if isinstance(batch, Padded):

@@ -40,8 +40,10 @@ def collect(
     refuse_what_cannot_run(model)
     model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
     layers = layers_of(model, adapter)
-    sums = {path: MomentSums(layer.read(), every) for path, layer in layers.items()}
+    parts = list(in_slices(take(batches, sequences)))
+    total = sum(len(part.x) for part in parts)
+    sums = {path: MomentSums(layer.read(), every, total) for path, layer in layers.items()}
     recorders = {path: layer_sums.add for path, layer_sums in sums.items()}
-    for part in in_slices(take(batches, sequences)):
+    for part in parts:
         record(model, part, layers, recorders)
     return {path: layer_sums.moments() for path, layer_sums in sums.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ from ..layout import ChannelLayout
 from ..models.classifier import Classifier
 from ..regression.least_squares import Residual
 from ..regression.moments import Moments
+from ..regression.shrinkage import Sample
 from ..system import DiagonalSystem
 from .batches import Padded, Unlabelled
 from .strided import StridedStates, last_steps, stride
@@ -93,6 +95,27 @@ def run(model: nn.Module, sequences: Sequences) -> Any:
     return model(x, sequences.lengths) if isinstance(model, Classifier) else model(x)
 
 
+def takes_pairs(model: nn.Module) -> bool:
+    """Say whether a model compares two sequences, so that it takes an even number of them."""
+    return isinstance(model, Classifier) and model.config.retrieval
+
+
+def answer(model: nn.Module, sequences: Sequences) -> Tensor | None:
+    """Return what a model answers, the first of several, without its answers at steps that are padding.
+
+    None where that is no tensor.
+    """
+    given, lengths = run(model, sequences), sequences.lengths
+    if isinstance(given, Mapping):
+        given = tuple(given.values())
+    output = given[0] if isinstance(given, tuple | list) and given else given
+    if not isinstance(output, Tensor):
+        return None
+    if lengths is None or output.ndim < 3 or output.shape[:2] != sequences.x.shape[:2]:
+        return output
+    return output[torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]]
+
+
 def for_model(model: nn.Module, x: Tensor) -> Tensor:
     """Bring inputs to the device and the precision of a model's real parameters."""
     own = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
@@ -110,15 +133,6 @@ def _note(order: dict[str, None], path: str, *_: Tensor | None) -> None:
     order[path] = None
 
 
-def record_residual(whole: nn.Module, pruned: nn.Module, layer: Layer, sequences: Sequences, sums: MomentSums) -> None:
-    """Add to the sums of a layer of the pruned model, with what its output lacks of the whole model's layer's."""
-    outputs: list[Tensor] = []
-    layers = {layer.path: layer}
-    record(whole, sequences, layers, {layer.path: lambda u, y, lengths: outputs.append(y)})
-    expected = iter(outputs)
-    record(pruned, sequences, layers, {layer.path: lambda u, y, lengths: sums.add(u, y, lengths, next(expected) - y)})
-
-
 class _AllSeen(Exception):
     """Nothing more is to be learnt from this run."""
 
@@ -129,13 +143,16 @@ class MomentSums:
     States are in the precision of the model, their products in double precision.
     """
 
-    def __init__(self, system: DiagonalSystem, every: int | None = None) -> None:
-        """Start with empty sums for the layer that `system` describes; count one in `every` steps."""
+    def __init__(self, system: DiagonalSystem, every: int | None, expected: int) -> None:
+        """Start with empty sums for the layer that `system` describes; count one in `every` steps.
+
+        expected: the number of sequences that are to come; of few, every step counts unless told otherwise.
+        """
         if every is not None and not is_count(every, least=1):
             raise InputError(f"every is a number of steps, at least 1; got {every!r}.")
         layout = ChannelLayout.of(system)
         self.system, self.shape = system, (layout.channels, layout.slots, 2 * system.directions)
-        self.every = every
+        self.every, self.expected = every, expected
         self.strided: dict[int, StridedStates] = {}
         self.sums: list[Tensor] = []
         self.samples = self.sequences = 0
@@ -159,6 +176,19 @@ class MomentSums:
         self._sum(*(values.double() for values in sampled))
         self.sequences += len(u)
 
+    def __add__(self, other: MomentSums) -> MomentSums:
+        """Return the sums over the sequences of both."""
+        both = copy.copy(self)
+        both.sums = [one + two for one, two in zip(self.sums, other.sums, strict=True)]
+        both.samples, both.sequences = self.samples + other.samples, self.sequences + other.sequences
+        return both
+
+    def sample(self) -> Sample:
+        """Return the means with those of the residual, where every sequence came with one."""
+        cross, input, error = (self._mean(values) for values in self.sums[3:])
+        residual = Residual(cross.reshape(*self.shape, -1), input)
+        return Sample(self.moments(), residual, float(error.sum()), self.sequences)
+
     def moments(self) -> Moments:
         """Return the means of all that was counted."""
         if not self.samples:
@@ -167,15 +197,10 @@ class MomentSums:
         shape = self.shape
         return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), power, self.sequences)
 
-    def residual(self) -> Residual:
-        """Return the means with the residual, where every sequence came with one."""
-        cross, input = (self._mean(values) for values in self.sums[3:])
-        return Residual(cross.reshape(*self.shape, -1), input)
-
     def _sum(self, z: Tensor, u: Tensor, r: Tensor | None = None) -> None:  # (channels, samples, ...)
         sums = [z.mT @ z, z.mT @ u, (u * u).sum(1)]
         if r is not None:
-            sums += [z.mT @ r, (u * r).sum(1)]
+            sums += [z.mT @ r, (u * r).sum(1), (r * r).sum(1)]
         self.sums = [old + new for old, new in zip(self.sums, sums, strict=True)] if self.sums else sums
         self.samples += z.shape[1]
 
@@ -185,7 +210,8 @@ class MomentSums:
     def _states(self, u: Tensor) -> StridedStates:
         """Return the states at the stride for sequences as long as these, prepared once."""
         channels, slots, parts = self.shape
-        every = stride(u.shape[1], slots * parts, u.shape[2] // channels) if self.every is None else self.every
+        outputs = u.shape[2] // channels
+        every = self.every or stride(u.shape[1], slots * parts, outputs, self.expected)
         if every not in self.strided:
             self.strided[every] = StridedStates(self.system, every, u)
         return self.strided[every]

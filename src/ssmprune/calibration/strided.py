@@ -13,21 +13,26 @@ from torch.nn.functional import pad
 from ..arrays import Complex
 from ..layout import ChannelLayout
 from ..system import DiagonalSystem
+from .batches import SEQUENCES
+
+SAMPLES = 50  # of each regressor
 
 
-def stride(length: int, regressors: int, outputs: int) -> int:
+def stride(length: int, regressors: int, outputs: int, sequences: int) -> int:
     """Return the s for which one in s steps is sampled, for one regression with so many regressors and outputs.
 
     Neighbouring steps tell little new, and the products of regressors cost most: at this stride about as much as
-    running the layer, while two hundred sequences still give fifty samples for each regressor. The stride has no factor
-    in common with the length, so that an image is not sampled in the same columns of every row.
+    running the layer, while so many sequences still give fifty samples for each regressor; of few, every step counts.
+    The stride has no factor in common with the length, so that an image is not sampled in the same columns of every
+    row.
 
-    >>> stride(784, regressors=128, outputs=96), stride(784, regressors=64, outputs=1)
+    >>> stride(784, regressors=128, outputs=96, sequences=200), stride(784, regressors=64, outputs=1, sequences=200)
     (3, 19)
-    >>> stride(10, regressors=64, outputs=1)
-    1
+    >>> stride(784, regressors=64, outputs=1, sequences=6), stride(10, regressors=64, outputs=1, sequences=200)
+    (1, 1)
     """
-    affordable, enough = max(3, regressors // (3 * outputs)), 4 * length // max(1, regressors)
+    affordable = max(3, regressors // (3 * outputs))
+    enough = min(sequences, SEQUENCES) * length // (SAMPLES * max(1, regressors))
     largest = max(1, min(affordable, enough, length))
     return next(s for s in range(largest, 0, -1) if math.gcd(s, length) == 1)
 

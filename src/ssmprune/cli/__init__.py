@@ -1,6 +1,7 @@
 """The command line: one verb is one function. Results go to stdout, progress and errors to stderr.
 
-`pruning` has inspect, plan, mask, shrink and prune, with what the last two share in `planning`; `recovering` recover;
+`pruning` has inspect, plan, mask, shrink and prune, with what they share in `planning` and
+`gains`; `recovering` recover;
 `training` train and evaluate; `measuring` bench and demo; `sweeping` sweep and reproduce; `drawing` table, figure and
 report; `importing` and `exporting` bring models in and out. `common` has the shared options, `failures` says how a
 command fails.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -20,7 +20,9 @@ from ..files import check_writable
 from ..limits import Limits
 from ..models import cards, load
 from ..plan import Plan
-from ..pruning import Pruning, Target
+from ..pruning import Pruning, find_ratio
+from ..targets import Target
+from ..tasks._task import Split, fewer
 from .common import (
     Cap,
     Checkpoint,
@@ -81,8 +83,16 @@ Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Prune in so many c
 What = Annotated[Learning, typer.Option("--what", help="What learns in recovery: all, or the states alone.")]
 
 
-Goals = dict[str, tuple[float | None, Callable[[float], float | Target]]]  # what was given, and what it asks for
+WORTH_SAYING = 100_000_000  # bytes of memory
+Goals = dict[str, tuple[float | None, Callable[[float], Target]]]  # what was given, and what it asks for
 Finish = Callable[[Any, list[Any] | None], Any]  # (pruned model, calibration inputs) -> the model that will be used
+
+
+class Said(NamedTuple):
+    """The same for programs and for people."""
+
+    facts: dict[str, Any]
+    lines: list[str]
 
 
 class Decision(NamedTuple):
@@ -108,7 +118,7 @@ def decide(
     calibrate: Calibrate = None,
     sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
     validate: Annotated[str | None, typer.Option("--validate", help="Task of --max-loss; else the card's.")] = None,
-    examples: Annotated[int, typer.Option("--examples", min=1, help="How many of it --max-loss is found on.")] = 2000,
+    examples: Annotated[int, typer.Option("--examples", min=1000, help="How many of it --max-loss counts.")] = 2000,
     certify: Annotated[bool, typer.Option("--certify", help="Also bound what each layer's output may change.")] = False,
     data: Data = None,
     task_module: TaskModule = None,
@@ -141,40 +151,52 @@ def decide(
         sequences=None,  # `sequences` of them were chosen at random already
     )
 
+    if work.memory > WORTH_SAYING:
+        typer.echo(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.", err=True)
+
     def loss_of(points: float) -> Target:
-        accuracy = _accuracy(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        return targets.max_loss(points, _when_finished(accuracy, model, batches, finish))
+        split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
+        return targets.max_loss(points, _Accuracy(split, model, batches, finish))
 
     goals: Goals = {
-        "--ratio": (ratio, float),
         "--max-energy": (max_energy, targets.max_energy),
         "--max-gain": (max_gain, targets.max_gain),
         "--max-loss": (max_loss, loss_of),
         "--max-memory": (max_memory, targets.max_memory),
         "--max-latency": (max_latency, lambda time: targets.max_latency(time, _first_sequence(batches))),
     }
-    plan = work.plan(_ratio(goals, work))
+    plan = work.plan(_ratio(ratio, goals, work))
     return Decision(plan, work, certify_plan(plan, work.systems, work.moments) if certify else {}, out, as_json)
 
 
-def _when_finished(
-    accuracy: Callable[[Classifier], float], model: Classifier, batches: list[Any] | None, finish: Finish | None
-) -> Callable[[Classifier], float]:
-    """Return what counts the right answers of pruned models as they will be once `finish` is done with them."""
-    if finish is None:
-        return accuracy
-    return lambda small: accuracy(small if small is model else finish(small, batches))
+@dataclass(frozen=True, eq=False)
+class _Accuracy:
+    """The accuracy on validation data of pruned models as they will be once `finish` is done with them."""
+
+    split: Split
+    model: Classifier
+    batches: list[Any] | None
+    finish: Finish | None
+
+    @property
+    def examples(self) -> int:
+        return len(self.split)
+
+    def __call__(self, small: Classifier) -> float:
+        from ..training.evaluate import evaluate
+
+        if self.finish is not None and small is not self.model:
+            small = self.finish(small, self.batches)
+        return evaluate(small, self.split).accuracy
 
 
-def _ratio(goals: Goals, work: Pruning[Any]) -> float:
-    """Return the ratio that the one option that was given asks for."""
+def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:
+    """Return the ratio that was given, or the one that suits all budgets that were."""
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
-    if len(asked) != 1:
-        given = " and ".join(asked) or "none"
-        raise InputError(f"Say how far to prune by one of {', '.join(goals)}; got {given}.")
-    ((value, goal),) = asked.values()
-    target = goal(value)
-    return target(work) if callable(target) else target
+    if (ratio is None) == (not asked):
+        given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
+        raise InputError(f"Say how far to prune by --ratio, or by one or several of {', '.join(goals)}; got {given}.")
+    return find_ratio(work, [goal(value) for value, goal in asked.values()] if ratio is None else ratio)
 
 
 def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
@@ -209,8 +231,12 @@ def show_plan(
     as_json: bool,
     certificates: dict[str, Certificate] | None = None,
     recovered: Recovered[Any] | None = None,
+    said: Said | None = None,
 ) -> None:
-    """Print what stays of each layer and, with certificates, how far its output may move; and how recovery went."""
+    """Print what stays of each layer and, with certificates, how far its output may move; and how recovery went.
+
+    said: what else there is to say, as facts and as lines.
+    """
     rows = plan.rows()
     facts: dict[str, Any] = {
         "method": plan.method,
@@ -230,6 +256,9 @@ def show_plan(
     if recovered:
         facts["recovery"] = recovered.facts()
         tables.append(literal(recovered))
+    if said:
+        facts |= said.facts
+        tables += [literal(line) for line in said.lines]
     show(facts, as_json, Group(*tables))
 
 
@@ -267,14 +296,10 @@ def task_name(checkpoint: Path, validate: str | None, calibrate: str | None) -> 
     return named or (calibrate if calibrate in tasks.found() else None)
 
 
-def _accuracy(checkpoint: Path, name: str | None, examples: int, root: Path | None) -> Callable[[Any], float]:
-    """Return what counts right answers on the validation data of a task."""
-    from ..tasks._task import fewer
-    from ..training.evaluate import evaluate
-
+def _validation(checkpoint: Path, name: str | None, examples: int, root: Path | None) -> Split:
+    """Return so many of the validation data of a task."""
     if name is None:
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."
         )
-    split = fewer(cards.task_of(checkpoint, name).load("val", root), examples)
-    return lambda model: evaluate(model, split).accuracy
+    return fewer(cards.task_of(checkpoint, name).load("val", root), examples)

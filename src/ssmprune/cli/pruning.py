@@ -16,7 +16,8 @@ from ..plan import Plan
 from ..planning import make_plan
 from ..system import DiagonalSystem
 from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, show, table
-from .planning import Learning, decide, recovering, show_plan, takes_options_of
+from .gains import gains
+from .planning import Learning, Said, decide, recovering, show_plan, takes_options_of
 from .recovering import recover_decision
 
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
@@ -50,7 +51,8 @@ def plan(**options: Any) -> None:
     """Decide which states to prune and write the decision to a file."""
     decision = decide(**options)
     decision.plan.save(decision.out)
-    show_plan(decision.plan, decision.out, decision.as_json, decision.certificates)
+    said = Said({"budgets": decision.work.notes}, decision.work.notes)
+    show_plan(decision.plan, decision.out, decision.as_json, decision.certificates, said=said)
 
 
 @app.command()
@@ -95,7 +97,8 @@ def prune(recover: float | None, rounds: int, what: Learning, **options: Any) ->
     small.history = (*decision.work.model.history, f"pruned by {plan.title}", *([str(outcome)] if outcome else []))
     save(small, decision.out)
     cards.pass_on(options["checkpoint"], decision.out)
-    show_plan(plan, decision.out, decision.as_json, decision.certificates, outcome)
+    said = gains(decision, options["checkpoint"], small)
+    show_plan(plan, decision.out, decision.as_json, decision.certificates, outcome, said)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Index, Mask, Real
+from ..layout import ChannelLayout
+from ..system import DiagonalSystem
 
 REFRESH = 4  # G⁻¹ is computed afresh whenever one in so many groups has gone
+PENDING = 32  # updates of G⁻¹ that wait, to be done together as one product of matrices
 
 
 def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
@@ -27,11 +30,21 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
         for _ in range(max(1, count // REFRESH)):
             place, cost = fit.cheapest(np.take_along_axis(left, group, axis=1))
             problem = np.flatnonzero(cost < np.inf)  # those that have something left to remove
-            fit.remove(problem, place[problem])
+            fit.remove(place, cost < np.inf)
             level[problem] = _raised(cost[problem], level[problem])
             gone = problem, group[problem, place[problem]]
             costs[gone], left[gone] = level[problem], False
     return costs
+
+
+def elimination_bytes(system: DiagonalSystem) -> int:
+    """Return how much memory the elimination of a layer's states takes at most, its moments left aside.
+
+    The gram and its inverse, their right-hand sides, and what solving for them needs besides.
+    """
+    layout = ChannelLayout.of(system)
+    features, outputs = layout.slots * 2 * system.directions, system.outputs // layout.channels
+    return 8 * layout.channels * features * (7 * features + 5 * outputs)
 
 
 def _raised(cost: Real, level: Real) -> Real:
@@ -42,7 +55,11 @@ def _raised(cost: Real, level: Real) -> Real:
 
 
 class _Fit:
-    """G⁻¹ and W = G⁻¹ E[z y] of the groups that are present, kept exact while groups are removed."""
+    """G⁻¹ and W = G⁻¹ E[z y] of the groups that are present, kept exact while groups are removed.
+
+    A removal needs of G⁻¹ the rows of the group that goes, and the blocks on the diagonal. So the blocks and W are
+    always up to date, while G⁻¹ is what `inverse` holds less sharesᵀ rows of the removals that are pending.
+    """
 
     def __init__(self, gram: Real, target: Real, group: Index, present: Mask) -> None:
         """Take the listed groups (problems, count) of each problem; those not `present` fill it up and do nothing."""
@@ -57,26 +74,54 @@ class _Fit:
         np.einsum("gff->gf", G)[silent] = 1
         y = target.reshape(problems, -1, outputs)[row, features]
         y[silent] = 0
-        unit = np.broadcast_to(np.eye(count * parts), G.shape)
-        solved = np.linalg.solve(G, np.concatenate([unit, y], axis=2))
-        self.inverse, self.W = solved[..., : count * parts].copy(), solved[..., count * parts :].copy()
+        self.inverse, self.W = _solved(G, y)
+        self.blocks = np.einsum("gsasb->gsab", self.inverse.reshape(*self.shape, *self.shape[1:])).copy()
+        self.alive = np.ones((problems, 1, count * parts))
+        self.pending = 0
+        waiting = min(PENDING, max(1, count // REFRESH)) * parts
+        self.shares, self.rows = (np.empty((problems, waiting, count * parts)) for _ in range(2))
 
     def cheapest(self, removable: Mask) -> tuple[Index, Real]:
         """Return the group (problems,) that costs least in each problem, and its cost: +inf where none is removable."""
-        blocks = np.einsum("gsasb->gsab", self.inverse.reshape(*self.shape, *self.shape[1:]))
-        self.curvature = np.linalg.inv(np.where(removable[..., None, None], blocks, np.eye(self.shape[2])))
+        self.curvature = np.linalg.inv(np.where(removable[..., None, None], self.blocks, np.eye(self.shape[2])))
         W = self.W.reshape(*self.shape, -1)
-        cost = np.where(removable, ((self.curvature @ W) * W).sum(axis=(2, 3)), np.inf)
+        cost = np.where(removable, (self.curvature * (W @ W.swapaxes(2, 3))).sum(axis=(2, 3)), np.inf)
         place = cost.argmin(axis=1)
         return place, cost[np.arange(len(cost)), place]
 
-    def remove(self, problem: Index, place: Index) -> None:
-        """Take the group at `place` out of each listed problem: W -= G⁻¹_:s (G⁻¹_ss)⁻¹ w_s, and G⁻¹ likewise."""
-        inverse, W = self.inverse.reshape(*self.shape, *self.shape[1:]), self.W.reshape(*self.shape, -1)
-        column = self.inverse.reshape(len(W), -1, *self.shape[1:])[problem, :, place]  # (listed, features, parts)
-        share = column @ self.curvature[problem, place]
-        self.W[problem] -= share @ W[problem, place]
-        self.inverse[problem] -= share @ column.swapaxes(1, 2)
-        W[problem, place] = 0  # exactly, where the update leaves rounding
-        inverse[problem, place] = 0
-        inverse[problem, :, :, place] = 0
+    def remove(self, place: Index, wanted: Mask) -> None:
+        """Take the group at `place` out of each problem where that is wanted.
+
+        W -= G⁻¹_:s (G⁻¹_ss)⁻¹ w_s, and G⁻¹ likewise.
+        """
+        problems, count, parts = self.shape
+        each, W = np.arange(problems), self.W.reshape(*self.shape, -1)
+        row = self._rows(place)
+        share = self.curvature[each, place] @ row * wanted[:, None, None]
+        self.W -= share.swapaxes(1, 2) @ W[each, place]
+        by_group = (part.reshape(problems, parts, count, parts).transpose(0, 2, 3, 1) for part in (share, row))
+        self.blocks -= next(by_group) @ next(by_group).swapaxes(2, 3)
+        W[each[wanted], place[wanted]] = 0  # exactly, where the update leaves rounding
+        self.alive.reshape(self.shape)[each[wanted], place[wanted]] = 0
+        now = slice(self.pending, self.pending + parts)
+        self.shares[:, now], self.rows[:, now] = share, row
+        self.pending += parts
+        if self.pending == self.shares.shape[1]:
+            self.inverse -= self.shares.swapaxes(1, 2) @ self.rows
+            self.pending = 0
+
+    def _rows(self, place: Index) -> Real:
+        """Return the rows (problems, parts, features) of G⁻¹ of one group in each problem, as they are now."""
+        problems, count, parts = self.shape
+        each, done = np.arange(problems), slice(self.pending)
+        rows = self.inverse.reshape(problems, count, parts, -1)[each, place]
+        shares = self.shares.reshape(problems, -1, count, parts)[each, done, place]  # (problems, pending, parts)
+        now: Real = (rows - shares.swapaxes(1, 2) @ self.rows[:, done]) * self.alive
+        return now
+
+
+def _solved(G: Real, y: Real) -> tuple[Real, Real]:
+    """Return G⁻¹ and G⁻¹y."""
+    features = G.shape[1]
+    solved = np.linalg.solve(G, np.concatenate([np.broadcast_to(np.eye(features), G.shape), y], axis=2))
+    return solved[..., :features].copy(), solved[..., features:].copy()

@@ -31,6 +31,16 @@ class Moments:
             raise InputError("The moments are not finite: the inputs hold NaN or infinite numbers, or are too large.")
 
 
+def moment_bytes(system: DiagonalSystem) -> int:
+    """Return how much memory the moments of a layer take, all but what is small beside them.
+
+    >>> moment_bytes(DiagonalSystem.from_discrete([0.5] * 1024, [[1]] * 1024, [[1] * 1024])) / 2**20
+    32.0
+    """
+    layout = ChannelLayout.of(system)
+    return 8 * layout.channels * (layout.slots * 2 * system.directions) ** 2
+
+
 def moments_of(systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None) -> Mapping[str, Moments]:
     """Check that moments belong to these systems and return them; without any, return those of white noise."""
     if moments is None:

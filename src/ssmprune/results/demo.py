@@ -19,7 +19,7 @@ from ..models import load
 from ..models._size import parameters
 from ..models.classifier import Classifier
 from ..pruning import Pruning
-from ..targets import GRID
+from ..targets.bisection import GRID
 from ..tasks._sample import load_sample
 from ..training.evaluate import evaluate
 from .figures import trade_off

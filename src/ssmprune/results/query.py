@@ -16,7 +16,7 @@ from ..models import load
 from ..sweeps.search import points_lost
 from ..sweeps.store import FULL, Cell, Results
 from ..system import DiagonalSystem
-from ..targets import Largest, largest_within
+from ..targets.bisection import Largest, largest_within
 
 BUDGET = 1.0  # points of accuracy, the paper's
 

@@ -13,7 +13,7 @@ from ..models.cards import card_path
 from ..sweeps import approaches
 from ..sweeps.store import Results
 from ..sweeps.sweep import ALL, Entry, Session, Sweep, entries, sweep
-from ..targets import GRID
+from ..targets.bisection import GRID
 from . import figures, page, table_formats, tables
 from .query import BUDGET, Query
 from .table_formats import escape_markdown

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import one_of
 from ..sweeps.store import FULL, Cell, Results
-from ..targets import Largest
+from ..targets.bisection import Largest
 from . import paper
 from .query import Query, Tested, label
 from .query import curves as curves_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 
 from ..methods import LAST
-from ..targets import Largest, search
+from ..targets.bisection import Largest, search
 from .store import Cell, Key
 
 Search = Generator[float, float, Largest]

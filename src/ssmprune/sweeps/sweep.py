@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..models import load
 from ..models.cards import read_card, task_of
 from ..models.classifier import Classifier
-from ..targets import GRID
+from ..targets.bisection import GRID
 from ..tasks._task import Task
 from . import approaches
 from .approaches import Subject

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..calibration import recording
 from ..calibration.batches import Padded, take
-from ..calibration.recording import Sequences, run
+from ..calibration.recording import Sequences
 from ..errors import InputError
 
 BATCH = 32  # sequences of a step
@@ -55,13 +56,10 @@ def in_memory(lesson: Sequences) -> list[Sequences]:
 
 def answer(model: nn.Module, part: Sequences) -> Tensor:
     """Return what a model answers, without its answers at steps that are padding."""
-    given, lengths = run(model, part), part.lengths
-    output = given[0] if isinstance(given, tuple | list) else given
-    if not isinstance(output, Tensor):
-        raise InputError(f"Recovery compares output tensors; {type(model).__name__} gave {type(output).__name__}.")
-    if lengths is None or output.ndim < 3 or output.shape[:2] != part.x.shape[:2]:
-        return output
-    return output[torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]]
+    output = recording.answer(model, part)
+    if output is None:
+        raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
+    return output
 
 
 def divergence_of_logits(logits: Tensor, expected: Tensor) -> Tensor:

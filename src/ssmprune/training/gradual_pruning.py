@@ -19,7 +19,7 @@ from ..methods import SURGEON, named
 from ..models.classifier import Classifier
 from ..plan import Plan
 from ..planning import make_plan
-from ..targets import ratio_for
+from ..targets.bisection import ratio_for
 
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
     "once": lambda _: 1.0,

@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..limits import Limits
 from ..plan import Plan
 from ..pruning import Pruning
-from ..targets import ratio_for
+from ..targets.bisection import ratio_for
 from .recovery import Recovered, Recovery
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ssmprune.allocation import kept_count
 from ssmprune.errors import InputError
-from ssmprune.targets import GRID, Largest, largest_within, ratio_for
+from ssmprune.targets.bisection import GRID, Largest, largest_within, ratio_for
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))

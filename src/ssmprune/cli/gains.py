@@ -1,0 +1,40 @@
+"""What pruning gained: bytes and milliseconds before and after, and what budgets came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..calibration.batches import Padded
+from ..targets import milliseconds_of
+from .planning import Decision, Said
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..models.classifier import Classifier
+
+
+def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
+    """Measure the model before and after pruning, and say it with what the budgets came to."""
+    from ..models._size import stored_bytes
+
+    whole, x = decision.work.model, one_example(decision, checkpoint)
+    sizes = [stored_bytes(model) for model in (whole, small)]
+    times = [milliseconds_of(model, (x,)) for model in (whole, small)]
+    lines = [
+        f"Tensors: {sizes[0]:,} -> {sizes[1]:,} bytes",
+        f"Time for {len(x)} x {x.shape[1]:,} steps: {times[0]:.3g} -> {times[1]:.3g} ms on this machine",
+    ]
+    facts: dict[str, Any] = {"bytes": sizes, "milliseconds": times, "budgets": decision.work.notes}
+    return Said(facts, [*decision.work.notes, *lines])
+
+
+def one_example(decision: Decision, checkpoint: Path) -> Tensor:
+    """Return one sequence, for a model of pairs two: of the calibration data, or random and as long as the task's."""
+    from ..bench.subjects import inputs, length_of
+
+    if (batches := decision.work.batches) is None:
+        return inputs(decision.work.model.config, 1, length_of(checkpoint))
+    first: Tensor = batches[0].x if isinstance(batches[0], Padded) else batches[0]
+    return first[: 2 if decision.work.model.config.retrieval else 1]

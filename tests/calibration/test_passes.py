@@ -1,0 +1,107 @@
+"""Passes that wait at every layer: both models run once, whatever their forward looks like."""
+
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ssmprune as sp
+from calibrated import model
+from ssmprune.calibration import passes
+from ssmprune.models.s5 import S5Layer
+
+X = torch.randn(60, 50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).cumsum(1) / 7
+
+
+class Deep(nn.Module):
+    """Layers one after the other, which count their calls; a few sequences at a time, if asked for."""
+
+    def __init__(self, depth, at_once=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers, self.at_once, self.calls = nn.ModuleList(S5Layer(3, 8) for _ in range(depth)), at_once, Counter()
+        self.double()
+
+    def forward(self, x):
+        return torch.cat([self.through(part) for part in x.split(self.at_once or len(x))])
+
+    def through(self, x):
+        for number, layer in enumerate(self.layers):
+            self.calls[number] += 1
+            x = x + layer(x).tanh()
+        return x
+
+    def __deepcopy__(self, memo):
+        copy = type(self)(len(self.layers), self.at_once)
+        copy.load_state_dict(self.state_dict())
+        copy.calls = self.calls
+        return copy
+
+
+def refitted(net, x=X, **options):
+    return sp.refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
+
+
+def same(one, other):
+    assert one.C.keys() == other.C.keys() != set()
+    for layer, C in one.C.items():
+        np.testing.assert_allclose(other.C[layer], C, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(other.D_change[layer], one.D_change[layer], rtol=1e-9, atol=1e-12)
+
+
+def test_time_grows_with_depth_and_not_with_its_square():
+    totals = {}
+    for depth in (2, 4, 8):
+        net = Deep(depth)
+        refitted(net, ridge=1e-6)
+        totals[depth] = sum(net.calls.values())
+    assert totals[8] == 2 * totals[4] == 4 * totals[2]
+
+
+def test_passes_that_may_not_wait_start_again_and_find_the_same(monkeypatch):
+    expected = refitted(Deep(3))
+    for most in (0, 3 * X.nbytes // 2):  # none of them, or some
+        monkeypatch.setattr(passes, "WAITING_BYTES", most)
+        same(refitted(Deep(3)), expected)
+
+
+def test_models_that_split_their_batches():
+    same(refitted(Deep(3, at_once=7)), refitted(Deep(3)))
+
+
+def test_no_thread_is_left_behind():
+    before = threading.active_count()
+    refitted(Deep(3))
+    assert threading.active_count() == before
+
+
+class Failing(Deep):
+    """Fails on its way from the first layer to the second, in the second run."""
+
+    runs = 0
+
+    def through(self, x):
+        Failing.runs += 1
+        if Failing.runs > 2:
+            self.layers[0](x)
+            raise ZeroDivisionError("in the model")
+        return super().through(x)
+
+
+def test_what_goes_wrong_in_a_model_is_told_to_the_caller():
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError, match="in the model"):
+        refitted(Failing(2))
+    assert threading.active_count() == before
+
+
+def test_gradients_stay_off_and_the_model_as_it_was():
+    net = model("s5")
+    state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    refitted(net, X[..., :2])
+    assert all(torch.equal(tensor, state[name]) for name, tensor in net.state_dict().items())
+    assert not any(module._forward_hooks for module in net.modules())
+    assert torch.is_grad_enabled()

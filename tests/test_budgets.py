@@ -1,0 +1,127 @@
+"""Budgets hold for the model that is returned, alone and together."""
+
+import numpy as np
+import pytest
+import torch
+
+import ssmprune as sp
+from calibrated import KINDS, model
+from ssmprune import targets
+from ssmprune.certificates import energy_lost
+
+
+def returned(net, target, x, method):
+    """What `prune` returns, as a plan whose C and D are those of the returned model, and the work."""
+    work = sp.Pruning(net, method, data=[x])
+    plan = work.plan(target(work))
+    small = sp.prune(net, target, method, data=[x])
+    for name, tensor in work.shrink(plan).state_dict().items():
+        assert torch.equal(tensor, small.state_dict()[name])
+    return work, plan, small
+
+
+def energy(work, plan):
+    """The largest share of its output's energy that a layer loses on the data, by simulation of every sequence."""
+    before, after = work.systems, plan.apply(work.systems)
+    inputs = {}
+    for path in before:
+        work.model.get_submodule(path).register_forward_hook(lambda _, u, y, path=path: inputs.update({path: u[0]}))
+    with torch.no_grad():
+        work.model(torch.cat(work.batches))
+    shares = []
+    for path, system in before.items():
+        u = inputs[path].numpy()
+        y = np.stack([system.simulate(v) for v in u])
+        D = plan.D_change.get(path, np.zeros(system.outputs))
+        z = np.stack([after[path].simulate(v) + D * v for v in u])
+        shares.append(np.square(y - z).sum() / np.square(y).sum())
+    return max(shares)
+
+
+@pytest.mark.filterwarnings("ignore:Nothing was pruned")
+@pytest.mark.parametrize("case", range(60))
+def test_the_returned_model_keeps_its_budget(case):
+    rng = np.random.default_rng(case)
+    net = model(*KINDS[case % len(KINDS)])
+    length = int(rng.integers(20, 60))
+    x = torch.from_numpy(rng.normal(size=(int(rng.integers(4, 14)), length, 2)))
+    method = [sp.SURGEON, sp.LAST][int(rng.integers(2))]
+    share = float(10 ** rng.uniform(-3, -0.3))
+    if case % 3 == 0:
+        work, plan, _ = returned(net, sp.max_energy(share), x, method)
+        assert energy(work, plan) <= share + 1e-9
+    elif case % 3 == 1:
+        work, plan, _ = returned(net, sp.max_gain(share), x, method)
+        assert all(layer.exact <= (share + 1e-9) * layer.gain for layer in sp.certify(plan, work.systems).values())
+    else:
+        most = float(rng.uniform(0.6, 1.0)) * targets.megabytes_of(net)
+        _, _, small = returned(net, sp.max_memory(most), x, method)
+        assert sum(tensor.nbytes for tensor in small.state_dict().values()) <= 1e6 * most
+
+
+def labelled(net, count=30):
+    x = torch.randn(count, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        return [(x, net(x).argmax(-1))]
+
+
+def test_several_budgets_hold_at_once():
+    net = model("s4d")
+    size, data = targets.megabytes_of(net), labelled(net)
+    alone = sp.prune(net, sp.max_loss(10, data))
+    both = sp.prune(net, [sp.max_loss(10, data), sp.max_memory(size)])
+    assert both.config.states == alone.config.states
+    x, y = data[0]
+    with torch.no_grad():
+        assert (both(x).argmax(-1) == y).double().mean() >= 0.9
+    smaller, most = sp.prune(net, [sp.max_energy(0.5), sp.max_gain(0.2)]), 0.9 * size
+    work = sp.Pruning(net)
+    ratios = [target(work) for target in (sp.max_energy(0.5), sp.max_gain(0.2))]
+    assert sum(smaller.config.states) == sum(work.shrink(work.plan(min(ratios))).config.states)
+    fast = sp.prune(net, [sp.max_memory(most), sp.max_latency(60_000, x)])
+    assert targets.megabytes_of(fast) <= most
+    with pytest.raises(sp.InputError, match="max_energy and max_memory cannot be kept together: as far as max_energy"):
+        sp.prune(net, [sp.max_energy(1e-9), sp.max_memory(most)])
+    with pytest.raises(sp.InputError, match=r"Several targets are a list.*one of them is 0\.5"):
+        sp.prune(net, [sp.max_memory(most), 0.5])
+
+
+def test_a_loss_says_what_was_reached_on_how_many_examples():
+    net = model("s5")
+    work = sp.Pruning(net)
+    ratio = sp.max_loss(10, labelled(net))(work)
+    accuracy = targets.Accuracy(labelled(net))
+    reached = accuracy(work.shrink(work.plan(ratio)))
+    assert reached >= 0.9
+    (note,) = work.notes
+    assert f"accuracy {reached:.2%} (" in note
+    assert note.endswith("with 95 % confidence, on 30 examples) after 100.00%")
+
+
+def test_labels_may_come_with_padded_sequences():
+    net = model("s5", bidirectional=True)
+    ((x, _),) = labelled(net)
+    padded = sp.Padded(x, torch.full((30,), 20))
+    with torch.no_grad():
+        y = net(*padded).argmax(-1)
+    assert targets.Accuracy([(padded, y)])(net) == 1
+
+
+@pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Padded(torch.zeros(3, 4, 2), torch.ones(3))]])
+def test_a_loss_needs_labels(data):
+    with pytest.raises(sp.InputError, match="max_loss counts right answers"):
+        sp.max_loss(1, data)
+
+
+def test_the_interval_is_wilsons():
+    assert targets.confidence(1.0, 10) == " (72.2 to 100.0 % with 95 % confidence, on 10 examples)"
+
+
+def test_energy_is_measured_after_the_refit(monkeypatch):
+    """The re-fit in sequence costs energy that the plan before it does not know of."""
+    net = model("s5")
+    x = torch.randn(60, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    work = sp.Pruning(net, data=[x])
+    ratio = sp.max_energy(0.05)(work)
+    assert max(energy_lost(work.plan(ratio), work.systems, work.moments).values()) <= 0.05 + 1e-9
+    assert work.plan(ratio) is work.plan(ratio)
