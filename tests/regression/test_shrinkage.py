@@ -62,6 +62,8 @@ def test_a_shrunk_fit_is_nearly_as_good_on_what_was_held_out_as_any(system, seed
     assert found <= min([held_out.error, *every]) * (1 + DOUBT) * (1 + 1e-12)
     if held_out.error <= min(every):
         assert found == held_out.error  # nothing helps, so nothing changes
+    plenty = fit_shrunk(seen, held_out, refittable, start, every=held_out)
+    assert what_is_left(plenty, held_out).error <= held_out.error * (1 + 1e-9)
 
 
 def test_a_broken_error_is_never_chosen():

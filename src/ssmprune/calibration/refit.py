@@ -164,8 +164,10 @@ def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None)
         alone = fit(own[0].sample(), refittable)
         return alone, alone
     (own_seen, own_held_out), (seen, held_out) = ([sums.sample() for sums in both] for both in (own, sequential))
-    alone = fit_shrunk(own_seen, own_held_out, refittable, no_change(own_seen))
-    best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone)
+    few = seen.sequences + held_out.sequences < FEW  # what was held out of few is also to judge the whole model by
+    every = [None if few else (sums[0] + sums[1]).sample() for sums in (own, sequential)]
+    alone = fit_shrunk(own_seen, own_held_out, refittable, no_change(own_seen), every[0])
+    best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone, every[1])
     helps = what_is_left(best, held_out).error <= held_out.error
     return alone, best if helps else no_change(seen)
 

@@ -151,9 +151,6 @@ def decide(
         sequences=None,  # `sequences` of them were chosen at random already
     )
 
-    if work.memory > WORTH_SAYING:
-        typer.echo(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.", err=True)
-
     def loss_of(points: float) -> Target:
         split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
         return targets.max_loss(points, _Accuracy(split, model, batches, finish))
@@ -191,11 +188,13 @@ class _Accuracy:
 
 
 def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:
-    """Return the ratio that was given, or the one that suits all budgets that were."""
+    """Return the ratio that was given, or the one that suits all budgets that were; say first what memory it takes."""
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if (ratio is None) == (not asked):
         given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
         raise InputError(f"Say how far to prune by --ratio, or by one or several of {', '.join(goals)}; got {given}.")
+    if work.memory > WORTH_SAYING:
+        typer.echo(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.", err=True)
     return find_ratio(work, [goal(value) for value, goal in asked.values()] if ratio is None else ratio)
 
 

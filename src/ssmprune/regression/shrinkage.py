@@ -13,7 +13,9 @@ from .least_squares import RIDGE, Residual, fit_residual
 from .moments import Moments
 
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, RIDGE)  # from a little of what the data say to all of it
-DOUBT = 1.0  # the share by which an error, measured on one sequence, may differ by chance; less on several
+DOUBT = 2.0  # the share by which errors on one sequence may differ by chance; less on several, with their square
+
+ENOUGH = 20  # sequences, on which errors that differ by half a percent are no different
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,21 +64,36 @@ def fit(sample: Sample, refittable: Mask, ridge: float = RIDGE) -> Change:
     return Change(*fit_residual(sample.moments, sample.residual, refittable, ridge))
 
 
-def fit_shrunk(seen: Sample, held_out: Sample, refittable: Mask, start: Change) -> Change:
+def fit_shrunk(seen: Sample, held_out: Sample, refittable: Mask, start: Change, every: Sample | None = None) -> Change:
     """Return the fit on what was seen, shrunk towards `start` as far as what was held out asks for.
 
-    Of the ridges, and of no fit at all, it is the largest that does nearly as well there as any.
+    Of several ridges, and of no fit at all, it is the most cautious that does nearly as well there as any.
+    every: what was seen and what was held out, where there is plenty of both. The fit is then on all of it, and of
+        ridges that differ little there the least is taken.
     """
     rest = what_is_left(start, seen)
     changes = [start, *(start + fit(rest, refittable, ridge) for ridge in RIDGES)]
-    return changes[most_cautious([what_is_left(change, held_out).error for change in changes], held_out.sequences)]
+    errors = [what_is_left(change, held_out).error for change in changes]
+    if every is None:
+        return changes[most_cautious(errors, held_out.sequences)]
+    chosen = boldest(errors)
+    return start + fit(what_is_left(start, every), refittable, RIDGES[chosen - 1]) if chosen else start
+
+
+def boldest(errors: Sequence[float]) -> int:
+    """Return the last of several errors that hardly differs from the least of them.
+
+    >>> boldest([9.0, 5.1, 5.0, 5.001]), boldest([9.0, 5.0, 5.1])
+    (3, 1)
+    """
+    return len(errors) - 1 - most_cautious(errors[::-1], ENOUGH)
 
 
 def most_cautious(errors: Sequence[float], sequences: int) -> int:
     """Return the first of several errors, on so many sequences, that cannot be told from the least of them.
 
-    >>> most_cautious([9.0, 5.1, 5.0], sequences=20), most_cautious([9.0, 5.1, 5.0], sequences=2000)
+    >>> most_cautious([9.0, 5.1, 5.0], sequences=2), most_cautious([9.0, 5.1, 5.0], sequences=20)
     (1, 2)
     """
-    least = min(filter(math.isfinite, errors), default=math.inf) * (1 + DOUBT / sequences)
+    least = min(filter(math.isfinite, errors), default=math.inf) * (1 + DOUBT / sequences**2)
     return next((place for place, error in enumerate(errors) if error <= least), 0)
