@@ -40,6 +40,7 @@ from .common import (
     literal,
     method_named,
     prepare,
+    say,
     show,
     table,
 )
@@ -194,7 +195,7 @@ def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:
         given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
         raise InputError(f"Say how far to prune by --ratio, or by one or several of {', '.join(goals)}; got {given}.")
     if work.memory > WORTH_SAYING:
-        typer.echo(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.", err=True)
+        say(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.")
     return find_ratio(work, [goal(value) for value, goal in asked.values()] if ratio is None else ratio)
 
 
