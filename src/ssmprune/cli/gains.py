@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..calibration.batches import Padded
+from ..errors import InputError
 from ..targets import milliseconds_of
 from .planning import Decision, Said
 
@@ -32,9 +33,13 @@ def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
 
 def one_example(decision: Decision, checkpoint: Path) -> Tensor:
     """Return one sequence, for a model of pairs two: of the calibration data, or random and as long as the task's."""
-    from ..bench.subjects import inputs, length_of
+    from ..bench.subjects import UNKNOWN_LENGTH, inputs, length_of
 
     if (batches := decision.work.batches) is None:
-        return inputs(decision.work.model.config, 1, length_of(checkpoint))
+        try:
+            length = length_of(checkpoint)
+        except InputError:  # the card names a task that is not known here; it is not needed
+            length = UNKNOWN_LENGTH
+        return inputs(decision.work.model.config, 1, length)
     first: Tensor = batches[0].x if isinstance(batches[0], Padded) else batches[0]
     return first[: 2 if decision.work.model.config.retrieval else 1]
