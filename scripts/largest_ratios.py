@@ -1,0 +1,117 @@
+"""How far each way prunes: python scripts/largest_ratios.py --data DATA [NAME ...] writes docs/results/largest.md.
+
+For every checkpoint and for LAST, LAST + refit, the surgeon, and the surgeon with recovery: the largest ratio that
+loses at most one point of accuracy on validation examples (2,000, or all there are), then the accuracy on the whole
+test set, by the compiled engine. Recovery has five minutes, and is tried above the surgeon's own ratio. Finished rows
+are kept in docs/results/largest.jsonl, so it resumes. Calibration is on 200 unlabelled training sequences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ssmprune as sp
+from ssmprune.files import write_atomically
+from ssmprune.models import cards
+from ssmprune.models.classifier import Classifier
+from ssmprune.results.table_formats import markdown_rows
+from ssmprune.targets.bisection import ratio_for
+from ssmprune.tasks._task import Split, fewer
+from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.recovery import Recovery
+
+ROOT = Path(__file__).parents[1]
+ROWS, TABLE = ROOT / "docs" / "results" / "largest.jsonl", ROOT / "docs" / "results" / "largest.md"
+SEQUENCES, VALIDATION, BATCH, POINTS, MINUTES = 200, 2000, 100, 1.0, 5.0
+TRIES = 4  # recoveries, each of which halves the range of ratios that are left
+WAYS = ("LAST", "LAST + refit", "surgeon", "surgeon + recovery")
+
+
+def accuracy(model: Classifier, split: Split) -> float:
+    """Return the share of right answers, from 0 to 1, by the compiled engine."""
+    fast, right = sp.compile(model), 0
+    for start in range(0, len(split), BATCH):
+        batch = split.batch(np.arange(start, min(start + BATCH, len(split))))
+        right += int((fast(batch.x, batch.lengths).argmax(-1) == batch.y).sum())
+    return right / len(split)
+
+
+def without_recovery(work: sp.Pruning[Classifier], validation: Split) -> tuple[float, Classifier]:
+    """Return the largest ratio within a point, and the model pruned so far."""
+    ratio = sp.max_loss(POINTS, lambda small: accuracy(small, validation))(work)
+    return ratio, work.shrink(work.plan(ratio))
+
+
+def with_recovery(
+    work: sp.Pruning[Classifier], start: tuple[float, Classifier], recovery: Recovery[Classifier], validation: Split
+) -> tuple[float, Classifier]:
+    """Return the same with a recovery after pruning: bisect between what needs none and everything."""
+    least = accuracy(work.model, validation) - POINTS / 100
+    best, (low, high) = start, (start[0], 1.0)
+    for _ in range(TRIES):
+        ratio = ratio_for(round((low + high) / 2 * work.states), work.states)
+        small = recovery.of(work.shrink(work.plan(ratio))).run(MINUTES).model
+        if accuracy(small, validation) >= least:
+            best, low = (ratio, small), ratio
+        else:
+            high = ratio
+    return best
+
+
+def rows_of(name: str, root: Path, finished: set[tuple[str, str]]) -> Any:
+    """Yield a row for every way that is not finished yet."""
+    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    model, task = sp.load(path), cards.task_of(path)
+    train, test = task.load("train", root), task.load("test", root)
+    validation = fewer(task.load("val", root), VALIDATION)
+    data, whole = part_of(train, SEQUENCES), None
+    works = {"LAST": sp.Pruning(model), "LAST + refit": sp.Pruning(model, sp.LAST, data=data)}
+    works |= dict.fromkeys(WAYS[2:], sp.Pruning(model, data=data))
+    for way in WAYS:
+        if (name, way) in finished:
+            continue
+        whole = accuracy(model, test) if whole is None else whole
+        found = without_recovery(works[way], validation)
+        if way == WAYS[3]:
+            found = with_recovery(works[way], found, Recovery(model, model, part_of(train, 8000)), validation)
+        row = {"checkpoint": name, "family": model.config.family, "way": way, "ratio": found[0]}
+        row |= {"validation": len(validation), "test": len(test), "whole": whole, "pruned": accuracy(found[1], test)}
+        yield row
+
+
+def write_table(rows: list[dict[str, Any]]) -> None:
+    """Write a line for every checkpoint, and the averages over each family."""
+    found = {(row["checkpoint"], row["way"]): row for row in rows}
+    lines = []
+    for name in sorted({row["checkpoint"] for row in rows}):
+        own = [found.get((name, way)) for way in WAYS]
+        whole = next(row["whole"] for row in own if row)
+        cells = [f"{row['ratio']:.1%} ({100 * row['pruned']:.2f})" if row else "" for row in own]
+        lines.append((f"`{name}`", f"{100 * whole:.2f}", *cells))
+    for family in ("s5", "s4d"):
+        ratios = [[row["ratio"] for row in rows if (row["family"], row["way"]) == (family, way)] for way in WAYS]
+        lines.append((f"average of {family.upper()}", "", *(f"{np.mean(own):.1%}" if own else "" for own in ratios)))
+    text = (
+        "# Largest ratios within one point\n\nShare of states pruned, found on up to 2,000 validation examples, and in "
+        "brackets the accuracy on the whole test set; by `python scripts/largest_ratios.py --data DATA`.\n\n"
+    )
+    write_atomically(TABLE, (text + markdown_rows(("checkpoint", "whole", *WAYS), lines) + "\n").encode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
+    parser.add_argument("--data", type=Path, required=True)
+    arguments = parser.parse_args()
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
+        for row in rows_of(name, arguments.data, {(row["checkpoint"], row["way"]) for row in rows}):
+            rows.append(row)
+            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
+            write_table(rows)
+            print(row, flush=True)
