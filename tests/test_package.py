@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 UNPINNED = {"all", "compile"}  # names of others; a compiler of 80 MB that `make` never installs
-FOR_USERS = ("torch", "data", "plot", "report", "ray", "flax", "export", "peers")
+FOR_USERS = ("torch", "data", "plot", "stats", "report", "ray", "flax", "export", "peers")
 
 
 def canonical(name):

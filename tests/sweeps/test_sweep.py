@@ -20,7 +20,9 @@ from ssmprune import tasks
 from ssmprune.models.cards import write_card
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.results.query import Query
 from ssmprune.sweeps import approaches, cells, runners
+from ssmprune.sweeps import sweep as sweeping
 from ssmprune.sweeps.baselines.unstructured import unstructured_random
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
@@ -30,6 +32,7 @@ from ssmprune.training.evaluate import evaluate
 from tiny_sweep import swept
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"
+to_the_end = cells._answer
 SPEECH = Config("s5", inputs=1, outputs=3, width=4, states=(4, 4), norm="layer", step_min=1e-4)
 
 
@@ -207,9 +210,49 @@ def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
         return 100 * (full - evaluate(sp.shrink(model, sp.make_plan(systems, ratio, sp.LAMP)), split).accuracy)
 
     largest = largest_within(loss, 3.0, 24, plan.ratios)
-    for ratio in {largest.on_grid, largest.exact} - {0.0}:
+    for ratio in {largest.exact} - {0.0}:
         assert Key("two", "lamp", ratio, 0, "test", test, 1.0) in found.by_key
     assert Key("two", FULL, 0.0, 0, "test", test, 1.0) in found.by_key
+
+
+def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
+    plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30, max_loss=3.0)
+    monkeypatch.setattr(cells, "batch_size", lambda split: 2)
+    monkeypatch.setattr(sweeping, "load_subject", with_labels_of_the_model)
+    stopping = swept(root, tmp_path / "stopping", plan, names=("two",))
+    assert stopping.at_most
+    monkeypatch.setattr(cells, "_answer", lambda model, split, job: to_the_end(model, split, replace(job, least=0)))
+    whole = swept(root, tmp_path / "whole", plan, names=("two",))
+    assert not whole.at_most
+    assert {key for key in whole.by_key if key not in stopping.by_key} == set(stopping.at_most)
+    (full,) = [cell for cell in whole.cells if (cell.method, cell.split) == (FULL, "val")]
+    for key, at_most in stopping.at_most.items():
+        assert whole.by_key[key].accuracy <= at_most < full.accuracy - 0.03
+    for method, seed in (("last", 0), ("random", 0), ("random", 1)):
+        largest = [Query(found).largest(found.entry("two"), method, seed) for found in (stopping, whole)]
+        assert largest[0] == largest[1] is not None
+    monkeypatch.setattr(runners, "run", lambda subject, job: pytest.fail("nothing is left to do"))
+    assert swept(root, tmp_path / "stopping", plan, names=("two",)).at_most == stopping.at_most
+
+
+def with_labels_of_the_model(name, model, task, needs, root):
+    """Its own answers are the right ones, so that pruning has something to lose."""
+    subject = cells.load_subject(name, model, task, needs, root)
+    for key, split in subject.splits.items():
+        x = torch.from_numpy(split.batch(np.arange(len(split))).x)
+        with torch.no_grad():
+            subject.splits[key] = replace(split, labels=model.eval()(x).argmax(-1).numpy())
+    return subject
+
+
+def test_answers_are_those_of_the_shrunk_model(root, results):
+    split = fewer(tasks.get("smnist").load("test", root), 20)
+    cell = results.by_key[Key("one", "last", 0.5, 0, "test", 20, 1.0)]
+    model = sp.shrink(sp.load(root / "one.safetensors"), results.plan(cell))
+    batch = split.batch(np.arange(20))
+    with torch.no_grad():
+        logits = model.eval()(torch.from_numpy(batch.x))
+    np.testing.assert_array_equal(cell.answers, logits.argmax(-1).numpy() == batch.y)
 
 
 def test_at_half_the_rate_the_plan_is_that_of_the_full_rate(root, tmp_path):
@@ -220,7 +263,7 @@ def test_at_half_the_rate_the_plan_is_that_of_the_full_rate(root, tmp_path):
     assert [cell.method for cell in half] == [FULL, "last"]
     model = sp.shrink(sp.load(root / "spoken.safetensors"), found.plan(half[1])).at_rate(2)
     split = tasks.get("speech").replace(every=2).load("test", root)
-    assert evaluate(model, split).loss == pytest.approx(half[1].loss)
+    assert evaluate(model, split).loss == pytest.approx(half[1].loss, rel=1e-5)
 
 
 def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_path, monkeypatch):

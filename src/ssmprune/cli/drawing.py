@@ -17,7 +17,8 @@ ResultsFolder = Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder
 def table_(
     results: ResultsFolder,
     kind: Annotated[
-        str, typer.Option("--kind", help="average, tasks, own, surgeon, curves, magnitude, random, speed or rate.")
+        str,
+        typer.Option("--kind", help="claims, average, tasks, own, surgeon, curves, magnitude, random, speed or rate."),
     ] = "average",
     form: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
 ) -> None:

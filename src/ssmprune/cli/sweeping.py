@@ -16,9 +16,10 @@ from ..progress import Bar
 from .common import Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
-    from ..sweeps.store import Results
+    from ..sweeps.store import Cell, Results
     from ..sweeps.sweep import Session
 
+RESULTS = Path("docs/results")  # what is committed
 RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
 Folder = Annotated[
     Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
@@ -84,39 +85,72 @@ def sweep(
 
 @app.command()
 def reproduce(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for tables, figures and report.")] = Path(
-        "docs/results"
-    ),
-    checkpoints: Annotated[Path, typer.Option("--checkpoints", help="Folder of models with cards.")] = Path(
-        "checkpoints"
-    ),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and report; else docs/results.")
+    ] = None,
+    checkpoints: Annotated[
+        str | None, typer.Option("--checkpoints", help="Names of trained models with commas between; else all.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option("--methods", "-m", help="Names with commas between; else all.")] = None,
+    models: Annotated[Path, typer.Option("--models", help="Folder of models with cards.")] = Path("checkpoints"),
     work: Annotated[
         Path, typer.Option("--work", help="Folder of the sweep; an interrupted run goes on from it.")
     ] = Path("runs/reproduce"),
     ratios: Ratios = "0.1:1.0:0.1",
     seeds: Seeds = "0,1,2",
-    examples: Examples = 2000,
-    final_examples: FinalExamples = None,
+    examples: Examples = 1000,
+    final_examples: Annotated[
+        int, typer.Option("--final-examples", min=1, help="At most, of the test set, at the ratios that tables report.")
+    ] = 10_000,
     data: Data = None,
-    engine: Engine = "torch",
+    engine: Engine = "auto",
     runner: RunnerName = "local",
     address: Address = None,
     workers: Workers = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report."""
+    """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report.
+
+    Some checkpoints or methods alone, without --out, are compared with what docs/results has, and nothing is written.
+    """
     prepare(threads)
     from ..results import reproduce as paper
-    from ..sweeps.sweep import ALL
 
-    scale = paper.Scale(parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples or ALL)
-    trained = paper.find_trained(checkpoints)
+    chosen = methods.split(",") if methods else None
+    scale = paper.Scale(chosen, parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples)
+    scale.check()
+    trained = paper.find_trained(models, checkpoints.split(",") if checkpoints else None)
     with open_session(data, engine, runner, (address, workers, threads or 1)) as session:
         results = paper.run_all(trained, scale, work, session)
-    written = [str(path) for path in paper.write(results, out)]
-    rows = [{"written": path} for path in written]
-    show({"cells": len(results.cells), "written": written}, as_json, table(f"{len(results.cells)} cells", rows))
+    time = paper.duration(paper.seconds(work))
+    title = f"{len(results.cells)} cells in {time}"
+    about = {"cells": len(results.cells), "seconds": paper.seconds(work)}
+    if out is None and (checkpoints or methods):
+        _show_differences(results, title, about, as_json)
+        return
+    written = [str(path) for path in paper.write(results, out or RESULTS)]
+    show(about | {"written": written}, as_json, table(title, [{"written": path} for path in written]))
+
+
+def _show_differences(results: Results, title: str, about: dict[str, Any], as_json: bool) -> None:
+    """Say whether the cells are those of docs/results; others are a failure."""
+    from ..results.reproduce import differences
+    from ..sweeps.store import Results
+
+    committed = Results.read(RESULTS) if (RESULTS / "sweep.json").is_file() else Results(RESULTS, {})
+    differ = differences(results, committed)
+    names = ("checkpoint", "method", "ratio", "seed", "split", "examples", "rate", "accuracy")
+    rows = [{name: getattr(cell, name) for name in names} | _found_there(other) for cell, other in differ.values()]
+    same = [{"as in": str(RESULTS), "cells": len(results.cells) - len(differ)}]
+    about |= {"same": len(results.cells) - len(differ), "different": rows}
+    show(about, as_json, table(f"{title}; {len(differ)} are not in {RESULTS} as they are here", rows or same))
+    if differ:
+        raise typer.Exit(1)
+
+
+def _found_there(cell: Cell | None) -> dict[str, Any]:
+    return {"there": "absent" if cell is None else cell.accuracy}
 
 
 @contextmanager

@@ -1,106 +1,82 @@
-"""What one asks the results of a sweep: curves to draw, the largest ratio within a loss, accuracies on test data."""
+"""What one asks the results of a sweep: the largest ratio within a loss, accuracies on test data."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from .. import apply
-from ..arrays import Real
-from ..errors import InputError
 from ..methods import LAST
-from ..models import load
-from ..sweeps.search import points_lost
+from ..sweeps.search import points_lost, resolution
 from ..sweeps.store import FULL, Cell, Results
-from ..system import DiagonalSystem
-from ..targets.bisection import Largest, largest_within
+from ..targets.bisection import ROUNDING, Largest, largest_within
+from .paper import TASKS
+from .significance import Paired, compare
 
 BUDGET = 1.0  # points of accuracy, the paper's
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One method's cells by ratio, ascending, a list of seeds each; the unpruned model comes first."""
+class Tested:
+    """A pruned model on the test set, and the unpruned one on the same examples."""
 
-    cells: dict[float, list[Cell]]
-
-    @property
-    def ratios(self) -> list[float]:
-        """Return the ratios at which the curve has points."""
-        return list(self.cells)
+    cell: Cell
+    full: Cell
 
     @property
-    def accuracy(self) -> Real:
-        """Return the mean over the seeds at every ratio."""
-        return np.array([np.mean([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
+    def accuracy(self) -> float:
+        """Return the per cent of right answers."""
+        return 100 * self.cell.accuracy
 
     @property
-    def deviation(self) -> Real:
-        """Return the standard deviation over the seeds at every ratio, 0 where there is one seed."""
-        return np.array([np.std([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
+    def lost(self) -> float:
+        """Return the points that pruning cost."""
+        return points_lost(self.full, self.cell)
 
-    def nearest(self, ratio: float) -> Cell:
-        """Return the first seed's cell at the ratio nearest to this one."""
-        return self.cells[min(self.cells, key=lambda other: abs(other - ratio))][0]
-
-
-def curves(results: Results, checkpoint: str) -> dict[str, Curve]:
-    """Return the curve of every method of the sweep that has cells for the checkpoint."""
-    cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _on_the_grid(cell, results.about)]
-    full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
-    if not full:
-        raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep go on.")
-    by_method = {}
-    for method in results.about["methods"]:
-        fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]
-        own = sorted(fair, key=lambda cell: (cell.ratio, cell.seed))
-        points: dict[float, list[Cell]] = {0.0: full}
-        for cell in own:
-            points.setdefault(cell.ratio, []).append(cell)
-        if own:
-            by_method[method] = Curve(points)
-    return by_method
+    @property
+    def examples(self) -> int:
+        """Return on how many examples."""
+        return self.cell.examples
 
 
-def _on_the_grid(cell: Cell, about: dict[str, Any]) -> bool:
-    """Return whether a cell is of the sweep's own grid, not of a search, all test examples or another sampling rate."""
-    own = cell.split == about["split"] and cell.rate == 1 and cell.examples <= about["examples"]
-    return own and cell.ratio in (0, *about["ratios"])
-
-
-def checkpoints(results: Results) -> list[str]:
-    """Return the names of the checkpoints that have cells."""
-    swept = {cell.checkpoint for cell in results.cells}
-    return [entry["name"] for entry in results.about["checkpoints"] if entry["name"] in swept]
-
-
-def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
-    """Return the layers of a checkpoint before pruning."""
-    return apply.read(load(results.checkpoint_file(checkpoint)), unstable="keep")
-
-
-def label(method: str) -> str:
-    """Return what figures call a method.
-
-    >>> label("uniform-hinf"), label("surgeon-without-data"), label("last+refit")
-    ('Uniform H∞', 'Surgeon without data', 'LAST + refit')
-    """
-    spellings = {"last": "LAST", "lamp": "LAMP", "aire": "AIRE", "hinf": "H∞", "h2": "H2"}
-    words = method.replace("+", " + ").replace("-", " ").replace("/", " / ").split()
-    text = " ".join(spellings.get(word, word) for word in words)
-    return text[:1].upper() + text[1:]
+def lost_in_pairs(tests: Iterable[Tested]) -> Paired | None:
+    """Return what pruned models lose, in pairs with the unpruned ones; None where answers were not kept."""
+    return compare((tested.full.answers, tested.cell.answers) for tested in tests)
 
 
 @dataclass(frozen=True)
-class Tested:
-    """A pruned model on the test set: per cent right, points lost, on how many examples."""
+class Group:
+    """Checkpoints of one task, family and training, which differ in their seeds."""
 
-    accuracy: float
-    lost: float
-    examples: int
+    task: str
+    family: str
+    entries: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the first, and how many there are."""
+        seeds = len(self.entries)
+        return str(self.entries[0]["name"]) + (f" ({seeds} seeds)" if seeds > 1 else "")
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether the checkpoint named after the task and the family is among them."""
+        return any(entry["name"] == f"{self.task}-{self.family}" for entry in self.entries)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long they were trained on average, 0 where no card says it."""
+        cards = [entry.get("card") or {} for entry in self.entries]
+        return float(np.mean([card.get("seconds", 0) + card.get("before", {}).get("seconds", 0) for card in cards]))
+
+
+def _training(entry: dict[str, Any]) -> str:
+    card = entry.get("card") or {}
+    return json.dumps([card.get("settings"), card.get("epochs"), bool(card.get("before"))], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -127,6 +103,27 @@ class Query:
         return sorted({entry["family"] for entry in self.entries()})
 
     @property
+    def groups(self) -> list[Group]:
+        """Return the checkpoints by task, family and training: the same model trained with several seeds is one."""
+        groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for entry in self.entries():
+            groups.setdefault((entry["task"], entry["family"], _training(entry)), []).append(entry)
+        return [Group(task, family, entries) for (task, family, _), entries in groups.items()]
+
+    def paper_groups(self, family: str | None = None) -> list[Group]:
+        """Return the groups of the paper's tasks, one for each: that of the checkpoint named after task and family."""
+        groups = sorted(self.groups, key=lambda group: not group.is_main)
+        first: dict[tuple[str, str], Group] = {}
+        for group in groups:
+            if (group.task, group.family) in TASKS and family in (None, group.family):
+                first.setdefault((group.task, group.family), group)
+        return [group for group in self.groups if group in first.values()]
+
+    def averaged_groups(self, family: str) -> list[Group]:
+        """Return what averages of a family are over: the paper's tasks, or all where none is the paper's."""
+        return self.paper_groups(family) or [group for group in self.groups if group.family == family]
+
+    @property
     def methods(self) -> list[str]:
         """Return the methods that have cells, in the sweep's order."""
         swept = {cell.method for cell in self.results.cells}
@@ -143,8 +140,8 @@ class Query:
         still has to find it.
         """
         losses = self._losses(entry["name"], method, seed, "val")
-        if losses is not None:
-            return self._repeat_search(entry, method, losses)
+        if losses is not None or self._given_up(entry["name"], method, seed):
+            return self._repeat_search(entry, method, seed, losses or {})
         losses = self._losses(entry["name"], method, seed, "test")
         if losses is None:
             return None
@@ -160,16 +157,28 @@ class Query:
             return None
         return {cell.ratio: points_lost(full, cell) for cell in cells if cell.examples == full.examples}
 
-    def _repeat_search(self, entry: dict[str, Any], method: str, losses: dict[float, float]) -> Largest | None:
+    def _repeat_search(
+        self, entry: dict[str, Any], method: str, seed: int, losses: dict[float, float]
+    ) -> Largest | None:
         """Return what the search of the sweep has found, None where it is not finished."""
-        refused = {key.ratio for key in self.results.refused if (key.checkpoint, key.method) == (entry["name"], method)}
-        infinite = dict.fromkeys(refused, float("inf"))
+        infinite = dict.fromkeys(self._given_up(entry["name"], method, seed), float("inf"))
+        states = entry["stored_states"]
         try:
             return largest_within(
-                (losses | infinite).__getitem__, self.budget, entry["stored_states"], self.results.about["ratios"]
+                (losses | infinite).__getitem__, self.budget, states, self.results.about["ratios"], resolution(states)
             )
         except KeyError:
             return None
+
+    def _given_up(self, checkpoint: str, method: str, seed: int) -> set[float]:
+        """Return the ratios at which there is no model, or one that loses more than the budget however it went on."""
+        full = self._full(checkpoint, "val", self._cells(checkpoint, FULL))
+        lowest = full.accuracy - (self.budget + ROUNDING) / 100 if full else 0.0
+        hopeless = [key for key, accuracy in self.results.at_most.items() if accuracy < lowest]
+        own = (checkpoint, method, seed)
+        return {
+            key.ratio for key in (*self.results.refused, *hopeless) if (key.checkpoint, key.method, key.seed) == own
+        }
 
     def last_ratio(self, entry: dict[str, Any]) -> float | None:
         """Return LAST's largest ratio of the grid, at which the paper compares all methods."""
@@ -189,7 +198,7 @@ class Query:
         for cell in sorted(cells, key=lambda cell: -cell.examples):
             for full in self._cells(checkpoint, FULL):
                 if (full.split, full.rate, full.examples) == ("test", rate, cell.examples):
-                    return Tested(100 * cell.accuracy, points_lost(full, cell), cell.examples)
+                    return Tested(cell, full)
         return None
 
     def over_seeds(self, checkpoint: str, method: str, ratio: float) -> list[Tested]:
@@ -207,6 +216,14 @@ class Query:
                 pairs.append((usual, slow))
         return pairs
 
+    def timed(self, checkpoint: str) -> dict[tuple[str, float], list[Cell]]:
+        """Return the cells of smaller models whose speed was measured, by method and ratio."""
+        by_point: dict[tuple[str, float], list[Cell]] = {}
+        for cell in self.results.cells:
+            if cell.checkpoint == checkpoint and cell.speed is not None and cell.parameters < cell.parameters_before:
+                by_point.setdefault((cell.method, cell.ratio), []).append(cell)
+        return by_point
+
     def _seeds_at(self, checkpoint: str, method: str, ratio: float) -> list[int]:
         return self.seeds(checkpoint, method) if ratio else [0]
 
@@ -221,8 +238,11 @@ class Query:
         return max(fitting, key=lambda cell: cell.examples, default=None)
 
     def _cells(self, checkpoint: str, method: str, seed: int | None = None) -> list[Cell]:
-        return [
-            cell
-            for cell in self.results.cells
-            if (cell.checkpoint, cell.method) == (checkpoint, method) and seed in (None, cell.seed)
-        ]
+        return [cell for cell in self._by_method.get((checkpoint, method), []) if seed in (None, cell.seed)]
+
+    @cached_property
+    def _by_method(self) -> dict[tuple[str, str], list[Cell]]:
+        by_method: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.results.cells:
+            by_method.setdefault((cell.checkpoint, cell.method), []).append(cell)
+        return by_method

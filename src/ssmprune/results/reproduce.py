@@ -2,60 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from urllib.parse import quote
 
-from ..errors import InputError, visible
+from ..errors import InputError, one_of, visible
 from ..files import write_atomically
 from ..models.cards import card_path
 from ..sweeps import approaches
-from ..sweeps.store import Results
-from ..sweeps.sweep import ALL, Entry, Session, Sweep, entries, sweep
+from ..sweeps.runners import Local
+from ..sweeps.store import Cell, Key, Results
+from ..sweeps.sweep import Entry, Session, Sweep, entries, sweep
 from ..targets.bisection import GRID
 from . import figures, page, table_formats, tables
 from .query import BUDGET, Query
-from .table_formats import escape_markdown
+from .table_formats import Table, escape_markdown
 
+SEEDS = "seeds"  # the folder, below that of the checkpoints, of the same models trained with other seeds
+SEEDED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
-SHOWN = ("trade-off",)  # figures on the front page; it links to the others
+SHOWN = ("claims", "average", "surgeon", "rate", "speed")  # tables on the front page; it links to the others
+NOTED = 10.0  # seconds, after which the time spent is written down again
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much to do: fewer ratios, seeds and examples make it quicker."""
+    """How much to do: fewer methods, ratios, seeds and examples make it quicker."""
 
+    methods: Sequence[str] | None = None  # else all
     ratios: Sequence[float] = GRID
-    seeds: Sequence[int] = (0, 1, 2)
-    examples: int = 2000
-    final_examples: int = ALL
+    seeds: Sequence[int] = (0, 1, 2)  # of the random methods
+    examples: int = 1000  # of a cell, and of the validation set that largest ratios are chosen on
+    final_examples: int = 10_000  # of the test set, at the ratios that tables report
+
+    def check(self) -> None:
+        """Refuse what cannot be swept before anything is loaded."""
+        self.sweep(approaches.default() if self.methods is None else self.methods)
+
+    def wants(self, usual: Sequence[str]) -> list[str]:
+        """Return those of the usual methods that are wanted."""
+        return [name for name in usual if self.methods is None or name in self.methods]
+
+    def sweep(self, usual: Sequence[str]) -> Sweep:
+        """Return the sweep of the usual methods, as far as they are wanted."""
+        methods = self.wants(usual)
+        return Sweep(
+            methods, self.ratios, self.seeds, self.examples, max_loss=BUDGET, final_examples=self.final_examples
+        )
 
 
-def find_trained(folder: Path) -> list[Entry]:
-    """Return every checkpoint of a folder that has a card."""
-    files = sorted(file for file in folder.glob("*.safetensors") if card_path(file).is_file())
+def find_trained(folder: Path, names: Sequence[str] | None = None) -> list[Entry]:
+    """Return the checkpoints of a folder, and of `seeds` below it, that have a card: all, or those with these names.
+
+    Sequences are as long as they were in training, also where a model can read longer ones.
+    """
+    found = sorted(folder.glob("*.safetensors")) + sorted((folder / SEEDS).glob("*.safetensors"))
+    files = {file.stem: file for file in found if card_path(file).is_file()}
     if not files:
         raise InputError(f"{folder} holds no checkpoint with a card; train one with `ssmprune train`, or name another.")
-    return entries(files)
+    chosen = files.values() if names is None else [one_of("trained checkpoint", name, files) for name in names]
+    return [_as_trained(entry) for entry in entries(chosen)]
+
+
+def _as_trained(entry: Entry) -> Entry:
+    settings = entry.card.get("settings") or {}
+    return replace(entry, task=entry.task.replace(**settings.get("task", {})))
 
 
 def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Session | None = None) -> Results:
     """Do all the sweeps, into a folder from which an interrupted run goes on."""
-    timed = Sweep(TIMED, scale.ratios, scale.seeds, scale.examples, speed=True)
-    searched = replace(
-        timed, methods=approaches.default(), speed=False, max_loss=BUDGET, final_examples=scale.final_examples
-    )
-    results = Results(work, {})
-    for plan in (timed, searched):
-        results = sweep(checkpoints, plan, work, session)
+    clock = Clock(work)
+    session = clock.watching(session or Session())
+    seeded = [entry for entry in checkpoints if entry.file.parent.name == SEEDS]
+    others = [entry for entry in checkpoints if entry not in seeded]
+    for group, usual in ((others, approaches.default()), (seeded, SEEDED)):
+        if group and scale.wants(usual):
+            sweep(group, scale.sweep(usual), work, session)
     for entry in checkpoints:
-        ratio = Query(results).last_ratio(results.entry(entry.name))
-        if "every" in entry.task.parameters() and ratio:
-            slow = Sweep(methods=SLOWED, ratios=[ratio], examples=scale.final_examples, every=2)
-            results = sweep([entry], slow, work, session)
-    return results
+        _sweep_more(entry, scale, work, session)
+    clock.note()
+    return Results.read(work)
+
+
+def _sweep_more(entry: Entry, scale: Scale, work: Path, session: Session) -> None:
+    """Try half the sampling rate at LAST's largest ratio, where the task has rates; measure speed, undisturbed."""
+    query = Query(Results.read(work))
+    about = query.results.entry(entry.name)
+    tried = [name for name in query.methods if query.seeds(entry.name, name)]
+    ratio = query.last_ratio(about)
+    if "every" in entry.task.parameters() and ratio and (slowed := [name for name in SLOWED if name in tried]):
+        sweep([entry], Sweep(slowed, [ratio], examples=scale.final_examples, every=2), work, session)
+    timed = {name: query.largest(about, name) for name in TIMED if name in tried}
+    ratios = {ratio, *(largest.on_grid for largest in timed.values() if largest)} - {0.0, None}
+    if ratios:
+        plan = Sweep(list(timed), sorted(filter(None, ratios)), scale.seeds, scale.examples, speed=True)
+        sweep([entry], plan, work, replace(session, runner=Local()))
+
+
+class Clock:
+    """Adds up the time that all runs into a folder have taken."""
+
+    def __init__(self, work: Path) -> None:
+        """Go on from what earlier runs have noted."""
+        self._path, self._start = work / "seconds", monotonic()
+        self._before, self._noted = seconds(work), self._start
+
+    def watching(self, session: Session) -> Session:
+        """Return a session that also notes the time, now and then, so that a kill loses little of it."""
+
+        def watch(text: str, done: int, total: int) -> None:
+            session.watch(text, done, total)
+            if monotonic() - self._noted > NOTED:
+                self.note()
+
+        return replace(session, watch=watch)
+
+    def note(self) -> None:
+        """Write the sum."""
+        self._noted = monotonic()
+        write_atomically(self._path, f"{self._before + self._noted - self._start:.0f}\n".encode())
+
+
+def seconds(work: Path) -> float:
+    """Return how long the runs into a folder took together."""
+    try:
+        return float((work / "seconds").read_text())
+    except FileNotFoundError:
+        return 0.0
+    except (OSError, ValueError) as error:
+        raise InputError(f"{work / 'seconds'} should hold a number of seconds ({error}); remove it.") from error
+
+
+def duration(time: float) -> str:
+    """Return a time for people.
+
+    >>> duration(13_260), duration(90)
+    ('3 h 41 min', '0 h 2 min')
+    """
+    minutes = round(time / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def differences(results: Results, committed: Results) -> dict[Key, tuple[Cell, Cell | None]]:
+    """Return the cells that another run found otherwise, or did not find; speeds are never the same twice."""
+    return {
+        key: (cell, other)
+        for key, cell in results.by_key.items()
+        if (other := committed.by_key.get(key)) is None or replace(cell, speed=None) != replace(other, speed=None)
+    }
 
 
 def write(results: Results, out: Path) -> list[Path]:
@@ -70,26 +167,52 @@ def write(results: Results, out: Path) -> list[Path]:
     page.write(results, out / "report.html")
     raw = {name: (results.folder / name).read_text() for name in ("sweep.json", "cells.jsonl")}
     written += [_write(out / name, text) for name, text in raw.items()]  # `ssmprune table OUT` makes tables of them
-    front = _front_page(results, filled.values(), [path.relative_to(out) for path in drawn], out / "notes.md")
+    front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
 
 
-def _front_page(results: Results, filled: Iterable[table_formats.Table], drawn: list[Path], notes: Path) -> str:
+def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[Path], notes: Path) -> str:
     about = results.about
     commands = "\n".join(f"    {visible(command)}" for command in about["commands"])
     parts = [
         "# Results",
-        f"Made on {escape_markdown(about['date'])} on {escape_markdown(about['machine'])}, by\n\n{commands}\n",
+        f"Made on {escape_markdown(about['date'])} on {escape_markdown(about['machine'])}, in "
+        f"{duration(seconds(results.folder))}, by\n\n{commands}",
         "`report.html` is the same to explore: one page, no network. `tables/` has every table as Markdown, LaTeX and "
         "JSON. The cells behind all of it are in `cells.jsonl`; `ssmprune table docs/results --kind KIND` reads them.",
+        _how_much(results),
     ]
     if notes.is_file():
         parts.append(notes.read_text().strip())
+    others = [f"[{table.title}](tables/{kind}.md)" for kind, table in filled.items() if kind not in SHOWN]
+    parts += [table_formats.markdown(filled[kind]) for kind in SHOWN if kind in filled]
+    parts.append("More tables: " + ", ".join(others) + ".")
     links = {path: f"[{escape_markdown(path.stem)}]({quote(path.as_posix())})" for path in drawn}
-    parts += [f"!{link}" for path, link in links.items() if path.stem.startswith(SHOWN)]
+    parts += [f"!{link}" for path, link in links.items() if path.stem == "trade-off"]
     parts.append("More figures: " + ", ".join(links.values()) + ".")
-    parts += map(table_formats.markdown, filled)
     return "\n\n".join(parts) + "\n"
+
+
+def _how_much(results: Results) -> str:
+    """Say on how much the figures rest, and what was shortened."""
+    about = results.about
+    final = max((cell.examples for cell in results.cells if cell.split == "test"), default=0)
+    text = (
+        f"{len(results.cells):,} cells of {len(about['checkpoints'])} checkpoints. A cell is {about['examples']:,} "
+        "test examples, or all where there are fewer; at the ratios that tables report it is the whole test set, at "
+        f"most {final:,} examples. Largest ratios are chosen on {about['examples']:,} validation examples; a model "
+        "that can no longer stay within the loss is not evaluated to the end, which changes no choice."
+    )
+    shortened = [
+        f"{escape_markdown(entry['name'])} to {entry['task_parameters']['length']:,} steps"
+        for entry in about["checkpoints"]
+        if _card_length(entry) not in (None, entry["task_parameters"].get("length"))
+    ]
+    return text + (f" Sequences are cut as in training: {', '.join(shortened)}." if shortened else "")
+
+
+def _card_length(entry: Mapping[str, dict[str, dict[str, int]]]) -> int | None:
+    return entry.get("card", {}).get("task_parameters", {}).get("length")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import visible
 
 LATEX = {"H∞": r"$\mathcal{H}_\infty$", "±": r"$\pm$", "≤": r"$\leq$", "\\": r"\textbackslash{}"}
+LATEX |= {"≥": r"$\geq$", "≈": r"$\approx$", "λ": r"$\lambda$", "ρ": r"$\rho$"}
 LATEX |= {letter: f"\\{letter}" for letter in "%&_#${}"}
 LATEX |= {"^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}"}
 MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {letter: f"\\{letter}" for letter in "\\`[]|"}
@@ -20,7 +21,7 @@ MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {letter: f"\\{letter}" for
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its standard deviation over seeds; `digits` after the point are shown.
+    """A mean with its standard deviation over seeds; `digits` after the point are shown, and a mark behind them.
 
     >>> print(Mean.of([99.0, 99.5]), Mean.of([99.0]), Mean.of([]))
     99.25 ± 0.25 99.00 –
@@ -30,20 +31,21 @@ class Mean:
     deviation: float = 0.0
     seeds: int = 1
     digits: int = 2
+    mark: str = ""
 
     @classmethod
-    def of(cls, values: Sequence[float], digits: int = 2) -> Mean:
+    def of(cls, values: Sequence[float], digits: int = 2, mark: str = "") -> Mean:
         """Return the mean of these values, of which there may be none."""
         if not values:
             return cls(None, 0.0, 0, digits)
-        return cls(float(np.mean(values)), float(np.std(values)), len(values), digits)
+        return cls(float(np.mean(values)), float(np.std(values)), len(values), digits, mark)
 
     def __str__(self) -> str:
         """Show the deviation where there is more than one seed."""
         if self.value is None:
             return "–"
         spread = f" ± {self.deviation:.{self.digits}f}" if self.seeds > 1 else ""
-        return fixed(self.value, self.digits) + spread
+        return fixed(self.value, self.digits) + spread + self.mark
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ def _format(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mean):
-        return {"mean": value.value, "deviation": value.deviation, "seeds": value.seeds}
+        plain = {"mean": value.value, "deviation": value.deviation, "seeds": value.seeds}
+        return plain | ({"mark": value.mark.strip()} if value.mark else {})
     return value
 
 

@@ -1,6 +1,6 @@
 """Tables from the results of a sweep: the paper's, with its own figures beside ours where it has them.
 
-Columns that start with "paper:" are the paper's; all others are ours.
+Columns that start with "paper:" are the paper's; all others are ours. Differences that chance explains are marked.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 
 from ..errors import one_of
+from ..methods import LAST
 from ..sweeps.store import FULL, Cell, Results
 from ..targets.bisection import Largest
 from . import paper
-from .query import Query, Tested, label
-from .query import curves as curves_of
+from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers
+from .claims import claims
+from .curves import curves as curves_of
+from .curves import label
+from .query import Group, Query, Tested, lost_in_pairs
+from .significance import Paired, compare, interval
 from .table_formats import Mean, Table, fixed
 
 Row = dict[str, Any]
-HINF = ("uniform-hinf", "global-hinf", "last")
-MAGNITUDE = ("random", "uniform-magnitude", "global-magnitude", "lamp", *HINF)
-RANDOM = ("unstructured-random", "random")
 AROUND_SURGEON = ("last", "aire", "balanced", "last+refit", "surgeon-without-data", "surgeon")
+MARKED = (
+    "n.s.: the difference is not significant, p ≥ 0.05 by McNemar's exact test on the answers to the same examples; "
+    "intervals are Wilson's, of 95 %."
+)
 
 
 def make(results: Results, kind: str) -> Table:
@@ -35,11 +41,14 @@ def curves(query: Query) -> Table:
     rows = []
     for entry in query.entries():
         for method, curve in curves_of(query.results, entry["name"]).items():
-            accuracies = {
-                f"{ratio:.0%}": Mean.of([100 * cell.accuracy for cell in seeds]) for ratio, seeds in curve.cells.items()
-            }
+            full = curve.cells[0.0][0]
+            accuracies = {f"{ratio:.0%}": _point(full, seeds) for ratio, seeds in curve.cells.items()}
             rows.append({"checkpoint": entry["name"], "method": label(method), **accuracies})
-    notes = [f"On {query.results.about['examples']:,} test examples.", *_fallen_short(query.results.cells)]
+    notes = [
+        f"On {query.results.about['examples']:,} test examples, or all where there are fewer.",
+        "≈: not significantly below the unpruned model, p ≥ 0.05 by McNemar's exact test on the same examples.",
+        *_fallen_short(query.results.cells),
+    ]
     return Table("Accuracy (%) at every pruning ratio", rows, notes)
 
 
@@ -53,124 +62,70 @@ def _fallen_short(cells: Iterable[Cell]) -> list[str]:
     return [f"Every layer keeps a state, so some models are pruned by less: {', '.join(spans)}."] if spans else []
 
 
-def average(query: Query) -> Table:
-    """Return the average ratio and loss at LAST's largest ratios, over all tasks and over the compressible ones."""
-    return _averages(query, query.methods, "Average pruning ratio and accuracy loss at LAST's largest ratio")
-
-
-def magnitude(query: Query) -> Table:
-    """Return the same of the magnitude criteria beside H-infinity."""
-    return _averages(query, MAGNITUDE, "Magnitude and H∞ criteria at LAST's largest ratio")
-
-
-def random(query: Query) -> Table:
-    """Return the same of states and of single elements taken at random."""
-    return _averages(query, RANDOM, "Random pruning of states and of single elements at LAST's largest ratio")
-
-
-def _averages(query: Query, methods: Iterable[str], title: str) -> Table:
-    rows: list[Row] = []
-    orders = []
-    for family in query.families:
-        losses = {}
-        for method in (name for name in query.methods if name in set(methods)):
-            pairs = _at_last_ratios(query, family, method)
-            printed = paper.AVERAGE.get((family, method)) if _all_of_the_paper(query, family) else None
-            if pairs and printed:
-                losses[method] = (float(np.mean([lost for _, lost in pairs])), printed[2])
-            rows.append(
-                {
-                    "model": family.upper(),
-                    "method": label(method),
-                    "tasks": len(pairs),
-                    "ratio (compressible only), %": _means(pairs, column=0),
-                    "loss (compressible only), points": _means(pairs, column=1),
-                    "paper: ratio, %": f"{printed[0]:.2f} ({printed[1]:.2f})" if printed else None,
-                    "paper: loss, points": f"{printed[2]:.2f} ({printed[3]:.2f})" if printed else None,
-                }
-            )
-        orders += _orders(family, losses)
-    notes = [_how_chosen(query), *orders]
-    if any(row["paper: ratio, %"] for row in rows):
-        notes += [
-            "The paper's averages are over 10 tasks for S5 and 8 for S4D, of models trained on GPUs; ours are over the "
-            "checkpoints of this sweep.",
-            *paper.ERRATA["average"],
-        ]
-    return _without_empty_papers(Table(title, rows, notes))
-
-
-def _all_of_the_paper(query: Query, family: str) -> bool:
-    """Tell whether the paper has every task that this sweep's average is over."""
-    known = {task for task, _ in paper.TASKS}
-    return all(entry["task"] in known for entry in query.entries(family))
-
-
-def _without_empty_papers(table: Table) -> Table:
-    """Leave out the paper's columns where it has no figure for any row."""
-    empty = [
-        name for name in table.columns if name.startswith("paper:") and all(row.get(name) is None for row in table.rows)
-    ]
-    rows = [{name: value for name, value in row.items() if name not in empty} for row in table.rows]
-    return Table(table.title, rows, table.notes)
-
-
-def _orders(family: str, losses: dict[str, tuple[float, float]]) -> list[str]:
-    """Say whether the methods that both have come in the paper's order, from the smallest loss up."""
-    ours, theirs = (", ".join(label(name) for name in sorted(losses, key=lambda m: losses[m][k])) for k in (0, 1))
-    if len(losses) < 2:
-        return []
-    if ours == theirs:
-        return [f"{family.upper()}: from the smallest loss up, our order is the paper's: {ours}."]
-    return [f"{family.upper()}: from the smallest loss up, our order is {ours}; the paper's is {theirs}."]
-
-
-def _at_last_ratios(query: Query, family: str, method: str) -> list[tuple[float, float]]:
-    """Return (LAST's largest ratio in per cent, points the method loses there) of every checkpoint that has both."""
-    pairs = []
-    for entry in query.entries(family):
-        ratio = query.last_ratio(entry)
-        tests = [] if ratio is None else query.over_seeds(entry["name"], method, ratio)
-        if ratio is not None and tests:
-            pairs.append((100 * ratio, float(np.mean([tested.lost for tested in tests]))))
-    return pairs
-
-
-def _means(pairs: list[tuple[float, float]], column: int) -> str | None:
-    """Return the mean over all tasks and, in brackets, over those that LAST can compress."""
-    if not pairs:
-        return None
-    compressible = [pair[column] for pair in pairs if pair[0] > 0]
-    inner = fixed(float(np.mean(compressible))) if compressible else "–"
-    return f"{fixed(float(np.mean([pair[column] for pair in pairs])))} ({inner})"
+def _point(full: Cell, cells: list[Cell]) -> Mean:
+    lost = None if cells[0].method == FULL else compare((full.answers, cell.answers) for cell in cells)
+    same = lost is not None and not (lost.significant and lost.difference > 0)
+    return Mean.of([100 * cell.accuracy for cell in cells], mark=" ≈" if same else "")
 
 
 def tasks(query: Query) -> Table:
     """Return every method at LAST's largest ratio of each task: mean and deviation over seeds, the paper's beside."""
     rows = []
-    for (task, family), entries in _groups(query).items():
-        line = paper.TASKS.get((task, family))
-        ratios = [ratio for entry in entries if (ratio := query.last_ratio(entry)) is not None]
+    for group in query.groups:
+        line = paper.TASKS.get((group.task, group.family)) if group in query.paper_groups() else None
+        last = at_last_ratio(query, group, LAST.name)
         for method in (FULL, *query.methods):
-            tests = [tested for entry in entries for tested in _at_last(query, entry, method)]
-            if not tests:
-                continue
-            printed = line is not None and method in line.accuracy
-            rows.append(
-                {
-                    "task": task,
-                    "model": family.upper(),
-                    "method": label(method),
-                    "ratio, %": Mean.of([0.0] if method == FULL else [100 * ratio for ratio in ratios], 0),
-                    "accuracy, %": Mean.of([tested.accuracy for tested in tests]),
-                    "loss, points": Mean.of([tested.lost for tested in tests]),
-                    "examples": max(tested.examples for tested in tests),
-                    "paper: ratio, %": _printed_ratio(line, method) if line and printed else None,
-                    "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
-                }
-            )
-    notes = paper.ERRATA["tasks"] if any(row["paper: accuracy, %"] for row in rows) else []
-    return _without_empty_papers(Table("Accuracy at LAST's largest ratio", rows, [_how_chosen(query), *notes]))
+            found = at_last_ratio(query, group, method) if method != FULL else _unpruned(query, group)
+            if found:
+                names = {"checkpoint": group.name, "method": label(method)}
+                rows.append(names | _tested(method, *found, last[1] if last else []) | _printed_line(line, method))
+    present = {(group.task, group.family) for group in query.paper_groups()}
+    errata = [note for where, note in paper.TASK_ERRATA if where in present]
+    return without_empty_papers(Table("Accuracy at LAST's largest ratio", rows, [how_chosen(query), MARKED, *errata]))
+
+
+def _unpruned(query: Query, group: Group) -> tuple[float, list[Tested]]:
+    return 0.0, [tested for entry in group.entries for tested in query.over_seeds(entry["name"], FULL, 0.0)]
+
+
+def _tested(method: str, ratio: float, tests: list[Tested], last: list[Tested]) -> Row:
+    """Return what a method reaches at LAST's ratio, against the unpruned model and against LAST."""
+    accuracies = [tested.accuracy for tested in tests]
+    low, high = interval(float(np.mean(accuracies)) / 100, tests[0].examples)
+    ahead = None if method in (FULL, LAST.name) or not ratio else against(tests, last)
+    return {
+        "ratio, %": f"{100 * ratio:.0f}",
+        "accuracy, %": Mean.of(accuracies),
+        "95 % interval": f"{100 * low:.2f} to {100 * high:.2f}",
+        "loss, points": _loss(tests),
+        "ahead of LAST, points": None if ahead is None else f"{ahead.difference:+.2f}{ahead.mark}",
+        "examples": max(tested.examples for tested in tests),
+    }
+
+
+def _loss(tests: list[Tested]) -> Mean:
+    pruned = [tested for tested in tests if tested.cell.method != FULL]
+    lost = lost_in_pairs(pruned) if pruned else None
+    return Mean.of([tested.lost for tested in tests], mark=lost.mark if lost else "")
+
+
+def against(tests: list[Tested], others: list[Tested]) -> Paired | None:
+    """Compare a method's models with another's of the same checkpoints and examples, seed by seed."""
+    pairs = [
+        (tested, other)
+        for tested in tests
+        for other in others
+        if (tested.cell.checkpoint, tested.examples) == (other.cell.checkpoint, other.examples)
+    ]
+    return compare((tested.cell.answers, other.cell.answers) for tested, other in pairs)
+
+
+def _printed_line(line: paper.Line | None, method: str) -> Row:
+    printed = line is not None and method in line.accuracy
+    return {
+        "paper: ratio, %": ("0" if method == FULL else f"{line.ratio:.0f}") if line and printed else None,
+        "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
+    }
 
 
 def own(query: Query) -> Table:
@@ -183,23 +138,18 @@ def own(query: Query) -> Table:
             if reached:
                 names = {"checkpoint": entry["name"], "method": label(method)}
                 rows.append(names | _own(query, entry, method, reached))
-    return Table("The largest ratio of each method", rows, [_how_chosen(query)])
+    return Table("The largest ratio of each method", rows, [how_chosen(query), MARKED])
 
 
 def _own(query: Query, entry: Row, method: str, reached: dict[int, Largest]) -> Row:
     """Return what a method reaches with its seeds, and what that costs on the test set."""
-
-    def tests(ratio_of: Callable[[Largest], float]) -> list[Tested]:
-        tries = (query.test(entry["name"], method, ratio_of(reached[seed]), seed) for seed in reached)
-        return [tested for tested in tries if tested]
-
-    on_grid, exact = tests(lambda largest: largest.on_grid), tests(lambda largest: largest.exact)
+    tries = (query.test(entry["name"], method, largest.exact, seed) for seed, largest in reached.items())
+    tests = [tested for tested in tries if tested]
     return {
-        "ratio, %": Mean.of([100 * largest.on_grid for largest in reached.values()], 0),
-        "test loss, points": Mean.of([tested.lost for tested in on_grid]),
-        "to one state, %": Mean.of([100 * largest.exact for largest in reached.values()], 1),
-        "its test loss, points": Mean.of([tested.lost for tested in exact]),
-        "examples": max((tested.examples for tested in on_grid + exact), default=None),
+        "of the grid, %": Mean.of([100 * largest.on_grid for largest in reached.values()], 0),
+        "largest ratio, %": Mean.of([100 * largest.exact for largest in reached.values()], 1),
+        "test loss, points": _loss(tests),
+        "examples": max((tested.examples for tested in tests), default=None),
     }
 
 
@@ -210,12 +160,12 @@ def surgeon(query: Query) -> Table:
     for family in query.families:
         ratios = {entry["name"]: _largest_ratios(query, entry, methods) for entry in query.entries(family)}
         rows += [{"checkpoint": name, **row} for name, row in ratios.items()]
-        if len(ratios) > 1:
-            columns = {name: [row[name] for row in ratios.values()] for name in map(label, methods)}
-            means = {name: _mean(column) for name, column in columns.items()}
-            rows.append({"checkpoint": f"average of {family.upper()}", **means})
-    note = "In per cent of the states, to one state. The surgeon and the refits see 200 unlabelled training sequences."
-    return Table(f"Largest ratio (%) that loses at most {query.budget:g} point", rows, [note, _how_chosen(query)])
+        main = [ratios[group.entries[0]["name"]] for group in query.averaged_groups(family)]
+        if len(main) > 1:
+            means = {name: _mean([row[name] for row in main]) for name in map(label, methods)}
+            rows.append({"checkpoint": f"average of {family.upper()} over {len(main)} tasks", **means})
+    note = "In per cent of the states. The surgeon and the refits see 200 unlabelled training sequences."
+    return Table(f"Largest ratio (%) that loses at most {query.budget:g} point", rows, [note, how_chosen(query)])
 
 
 def _mean(column: list[float | None]) -> float | None:
@@ -232,19 +182,15 @@ def speed(query: Query) -> Table:
     """Return how much faster the pruned models are, where that was measured."""
     rows = []
     for entry in query.entries():
-        timed: dict[tuple[str, float], list[Cell]] = {}
-        for cell in query.results.cells:
-            if cell.checkpoint == entry["name"] and cell.speed is not None and cell.parameters < cell.parameters_before:
-                timed.setdefault((cell.method, cell.ratio), []).append(cell)
-        for (method, ratio), cells in timed.items():
-            same = method == "last" and ratio == query.last_ratio(entry) and entry["family"] == "s5"
+        for (method, ratio), cells in query.timed(entry["name"]).items():
+            same = method == LAST.name and ratio == query.last_ratio(entry) and entry["family"] == "s5"
             printed = paper.SPEED.get(entry["task"]) if same else None
             left = [100 * cell.parameters / cell.parameters_before for cell in cells]
             rows.append(
                 {
                     "checkpoint": entry["name"],
                     "method": label(method),
-                    "ratio, %": f"{100 * ratio:.0f}",
+                    "ratio, %": fixed(100 * ratio, 0),
                     "times faster": Mean.of([cell.speed for cell in cells if cell.speed is not None]),
                     "parameters left, %": Mean.of(left, 1),
                     "paper: ratio, %": f"{paper.TASKS[entry['task'], 's5'].ratio:.0f}" if printed else None,
@@ -254,25 +200,26 @@ def speed(query: Query) -> Table:
     note = "Ours on a CPU, evaluation of one batch, timed in turns with the full model; the paper's on an RTX 3090."
     if all(row["paper: times faster"] is None for row in rows):
         note = "On a CPU, evaluation of one batch, timed in turns with the full model."
-    return _without_empty_papers(Table("Speed of the shrunk models", rows, [note]))
+    return without_empty_papers(Table("Speed of the shrunk models", rows, [note]))
 
 
 def rate(query: Query) -> Table:
     """Return the accuracy at the rate of training and at others, full and pruned: the step grows as the rate falls."""
     rows = []
     rates = sorted({cell.rate for cell in query.results.cells} - {1.0}, reverse=True)
-    for (task, family), entries in _groups(query).items():
+    for group in query.groups:
         for method in (FULL, *query.methods):
-            at = [(entry, 0.0 if method == FULL else query.last_ratio(entry)) for entry in entries]
+            at = [(entry, 0.0 if method == FULL else query.last_ratio(entry)) for entry in group.entries]
             pruned = [(entry["name"], ratio) for entry, ratio in at if ratio is not None]
             for rate in rates:
                 pairs = [pair for name, ratio in pruned for pair in query.at_both_rates(name, method, ratio, rate)]
                 if pairs:
-                    names = {"task": task, "model": family.upper(), "method": label(method)}
+                    names = {"checkpoint": group.name, "method": label(method)}
                     ratios = {"ratio, %": Mean.of([100 * ratio for _, ratio in pruned], 0)}
-                    rows.append(names | ratios | _at_rate(pairs, rate, paper.TASKS.get((task, family)), method))
-    note = "Pruned at the rate of training, by its scores."
-    return _without_empty_papers(Table("Another sampling rate after pruning", rows, [note]))
+                    line = paper.TASKS.get((group.task, group.family))
+                    rows.append(names | ratios | _at_rate(pairs, rate, line, method))
+    notes = ["Pruned at the rate of training, by its scores; losses are against the unpruned model at the same rate."]
+    return without_empty_papers(Table("Another sampling rate after pruning", rows, [*notes, MARKED]))
 
 
 def _at_rate(pairs: list[tuple[Tested, Tested]], rate: float, line: paper.Line | None, method: str) -> Row:
@@ -281,41 +228,17 @@ def _at_rate(pairs: list[tuple[Tested, Tested]], rate: float, line: paper.Line |
         "examples": max(usual.examples for usual, _ in pairs),
         "accuracy, %": Mean.of([usual.accuracy for usual, _ in pairs]),
         f"at {rate:g} of the rate, %": Mean.of([slow.accuracy for _, slow in pairs]),
+        "loss there, points": _loss([slow for _, slow in pairs]),
         "paper: accuracy, %": _printed(line.accuracy, method) if line else None,
         "paper: at 0.5 of the rate, %": _printed(line.half_rate or {}, method) if line else None,
     }
-
-
-def _printed_ratio(line: paper.Line, method: str) -> str | int:
-    return 0 if method == FULL else f"{line.ratio:.0f}"
 
 
 def _printed(figures: dict[str, tuple[float, float]], method: str) -> str | None:
     return f"{figures[method][0]:.2f} ± {figures[method][1]:.2f}" if method in figures else None
 
 
-def _groups(query: Query) -> dict[tuple[str, str], list[Row]]:
-    """Return the checkpoints of each task and family: the same model trained with several seeds."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for entry in query.entries():
-        groups.setdefault((entry["task"], entry["family"]), []).append(entry)
-    return groups
-
-
-def _at_last(query: Query, entry: Row, method: str) -> list[Tested]:
-    ratio = query.last_ratio(entry)
-    if ratio is None and method != FULL:
-        return []
-    return query.over_seeds(entry["name"], method, 0.0 if method == FULL else ratio or 0.0)
-
-
-def _how_chosen(query: Query) -> str:
-    searched = any(cell.split == "val" for cell in query.results.cells)
-    where = "validation examples" if searched else "the test examples of the sweep"
-    within = f"at most {query.budget:g} point of accuracy"
-    return f"Largest ratios lose {within} on {where}; accuracies are on test examples."
-
-
 KINDS: dict[str, Callable[[Query], Table]] = {
-    function.__name__: function for function in (average, tasks, own, surgeon, curves, magnitude, random, speed, rate)
+    function.__name__: function
+    for function in (claims, average, tasks, own, surgeon, curves, magnitude, random, speed, rate)
 }

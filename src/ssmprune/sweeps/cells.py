@@ -19,8 +19,9 @@ from ..models.classifier import Classifier
 from ..plan import Plan
 from ..tasks._task import Split, Task, fewer
 from ..training.calibration_inputs import part_of
-from ..training.evaluate import at_rate, check_fits, evaluate, tensors
+from ..training.evaluate import answers, at_rate, check_fits, tensors
 from . import approaches
+from .answers import Right, pack
 from .approaches import Subject
 from .store import FULL, Cell, Key
 
@@ -36,6 +37,7 @@ class Job:
     timed: bool = False
     plan: Plan | None = None
     engine: str = "torch"  # what evaluates
+    least: int = 0  # right answers; a model that cannot reach them is not evaluated to the end
 
     @property
     def every(self) -> int:
@@ -45,12 +47,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """A cell and its plan, or the reason why there is no such model."""
+    """A cell and its plan, or the reason why there is no such model, or a bound of its accuracy that is too low."""
 
     key: Key
     cell: Cell | None = None
     plan: Plan | None = None
     refusal: str = ""
+    at_most: float | None = None
 
 
 class Needs(NamedTuple):
@@ -83,17 +86,20 @@ def run(subject: Subject, job: Job) -> Done:
     except InputError as error:
         return Done(key, refusal=str(error))
     split = fewer(subject.splits[key.split, job.every], key.examples)
-    seen = evaluate(small.at_rate(job.every), split, batch_size(split), job.engine)
+    loss, right = _answer(small.at_rate(job.every), split, job)
+    if len(right) < len(split):
+        return Done(key, plan=plan, at_most=1 - int((~right).sum()) / len(split))
     cell = Cell(
         **key._asdict(),
         task=subject.task,
-        accuracy=seen.accuracy,
-        loss=seen.loss,
+        accuracy=int(right.sum()) / len(right),
+        loss=float(f"{loss / len(right):.6g}"),  # digits that do not depend on how many threads added them up
         states=states(small),
         states_before=states(subject.model),
         parameters=parameters(small),
         parameters_before=parameters(subject.model),
         speed=_speed(subject.model, small, split) if job.timed else None,
+        right=pack(right) if key.split == "test" else None,
     )
     return Done(key, cell, plan)
 
@@ -107,6 +113,16 @@ def _prune(subject: Subject, job: Job) -> tuple[Classifier, Plan | None]:
     if job.key.method == FULL:
         return subject.model, None
     return approaches.get(job.key.method).prune(subject, job.key.ratio, job.key.seed, job.plan)
+
+
+def _answer(model: Classifier, split: Split, job: Job) -> tuple[float, Right]:
+    """Return the sum of the losses and the right answers, fewer than there are examples where `job.least` is lost."""
+    loss, right = 0.0, np.zeros(0, bool)
+    for batch_loss, batch in answers(model, split, batch_size(split), job.engine):
+        loss, right = loss + batch_loss, np.concatenate([right, batch])
+        if len(split) - int((~right).sum()) < job.least:
+            break
+    return loss, right
 
 
 def _speed(full: Classifier, small: Classifier, split: Split) -> float:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from math import ceil
 
 from ..methods import LAST
-from ..targets.bisection import Largest, search
+from ..targets.bisection import ROUNDING, Largest, search
 from .store import Cell, Key
 
 Search = Generator[float, float, Largest]
-Fill = Callable[[Sequence[Key]], list[Cell | None]]  # cells by their keys, None where an approach refuses
+# Cells by their keys; None where an approach refuses, or where fewer answers are right than the second argument.
+Fill = Callable[[Sequence[Key], int], list[Cell | None]]
 
 
 def largest_ratios(
@@ -19,13 +21,15 @@ def largest_ratios(
 
     full: the unpruned model on the validation examples. budget: points of accuracy. states: those stored.
     """
-    searches = {key: search(budget, states, ratios) for key in keys}
+    searches = {key: search(budget, states, ratios, resolution(states)) for key in keys}
+    least = fewest_right(full, budget)
     finished: dict[Key, Largest] = {}
     asked = {key: next(steps) for key, steps in searches.items()}
     while asked:
         tried = [key._replace(ratio=ratio, split=full.split) for key, ratio in asked.items()]
         answers = {
-            key: _send(searches[key], points_lost(full, cell)) for key, cell in zip(asked, fill(tried), strict=True)
+            key: _send(searches[key], points_lost(full, cell))
+            for key, cell in zip(asked, fill(tried, least), strict=True)
         }
         finished |= {key: answer for key, answer in answers.items() if isinstance(answer, Largest)}
         asked = {key: answer for key, answer in answers.items() if not isinstance(answer, Largest)}
@@ -33,13 +37,21 @@ def largest_ratios(
 
 
 def keys_to_report(ratios: dict[Key, Largest]) -> list[Key]:
-    """Return the cells that tables report: every method at its own largest ratios and at LAST's of the grid."""
+    """Return the cells that tables report: every method at its own largest ratio and at LAST's of the grid."""
     last = max((largest.on_grid for key, largest in ratios.items() if key.method == LAST.name), default=0.0)
     return [
-        key._replace(ratio=ratio)
-        for key, largest in ratios.items()
-        for ratio in sorted({largest.on_grid, largest.exact, last} - {0.0})
+        key._replace(ratio=ratio) for key, largest in ratios.items() for ratio in sorted({largest.exact, last} - {0.0})
     ]
+
+
+def resolution(states: int) -> int:
+    """Return to how many states a largest ratio is found: one in a hundred, which no table could show finer."""
+    return max(1, states // 100)
+
+
+def fewest_right(full: Cell, budget: float) -> int:
+    """Return how many right answers lose at most `budget` points against the unpruned model."""
+    return ceil(full.examples * (full.accuracy - (budget + ROUNDING) / 100))
 
 
 def points_lost(full: Cell, cell: Cell | None) -> float:

@@ -4,7 +4,8 @@
     RESULTS/cells.jsonl    one line per finished cell, on the disk before the next one starts
     RESULTS/plans/CHECKPOINT/METHOD-RATIO-SEED.safetensors    the plan of a cell, written before its line
 
-A line that a kill has torn does not count: its cell is done again.
+A line that a kill has torn does not count: its cell is done again. A line may also say that a cell cannot be
+(`refused`), or that its accuracy is `at_most` so much, which is all that a search wanted to know.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..arrays import is_share
 from ..errors import InputError
 from ..files import COUNT, COUNTS, FINITE, NUMBER, SHARE, TEXT, Kind, check_entries, list_of, write_atomically
 from ..plan import Plan
+from .answers import Right, unpack
 
 FORMAT, VERSION = "ssmprune-sweep", 1
 FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
@@ -49,6 +51,8 @@ MEASURED = {
     **{"task": TEXT, "accuracy": FINITE, "loss": NUMBER, "states": COUNTS, "states_before": COUNTS},
     **{"parameters": COUNT, "parameters_before": COUNT},
 }
+MEASURED_OPTIONAL = {"speed": FINITE, "right": TEXT}
+VERDICTS = {"refused": TEXT, "at_most": SHARE}  # of cells without a measurement
 
 
 class Key(NamedTuple):
@@ -82,6 +86,20 @@ class Cell:
     parameters: int
     parameters_before: int
     speed: float | None = None  # times faster than the unpruned model, where it was measured
+    right: str | None = None  # which examples were answered rightly, as `answers` packs them
+
+    @property
+    def answers(self) -> Right | None:
+        """Return which examples were answered rightly (examples,), None where that was not kept."""
+        if self.right is None:
+            return None
+        right = unpack(self.right, self.examples)
+        if int(right.sum()) != round(self.accuracy * self.examples):
+            raise InputError(
+                f"The cell {self.method} {self.ratio:g} of {self.checkpoint!r} has {int(right.sum())} right answers "
+                f"but an accuracy of {self.accuracy:.4f} on {self.examples} examples; it is damaged, so sweep anew."
+            )
+        return right
 
     @property
     def key(self) -> Key:
@@ -102,6 +120,7 @@ class Results:
     about: dict[str, Any]
     cells: list[Cell] = field(default_factory=list)  # without repetition, in the order they were finished
     refused: dict[Key, str] = field(default_factory=dict)  # cells that cannot be, and why
+    at_most: dict[Key, float] = field(default_factory=dict)  # accuracies that are too low for anybody to know them
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Results:
@@ -153,14 +172,18 @@ class Writer:
         """Write the plan, then the line that makes the cell count."""
         if plan is not None:
             plan.save(plan_path(self._folder, cell))
-        self._append(asdict(cell))
+        self._append({name: value for name, value in asdict(cell).items() if value is not None})
 
     def refuse(self, key: Key, reason: str) -> None:
         """Write down that a cell cannot be."""
         self._append(key._asdict() | {"refused": reason})
 
+    def bound(self, key: Key, at_most: float) -> None:
+        """Write down that an accuracy is at most so much."""
+        self._append(key._asdict() | {"at_most": at_most})
+
     def _append(self, line: dict[str, Any]) -> None:
-        os.write(self._lines, (json.dumps(line) + "\n").encode())
+        os.write(self._lines, (json.dumps(line, separators=(",", ":")) + "\n").encode())
         os.fsync(self._lines)
 
 
@@ -223,24 +246,34 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _read_cells(path: Path) -> tuple[list[Cell], dict[Key, str]]:
-    names = {cell_field.name for cell_field in fields(Cell)}
+class _Lines(NamedTuple):
+    """What the lines of cells.jsonl say."""
+
+    cells: list[Cell]
+    refused: dict[Key, str]
+    at_most: dict[Key, float]
+
+
+def _read_cells(path: Path) -> _Lines:
     cells: dict[Key, Cell] = {}
     refused: dict[Key, str] = {}
+    at_most: dict[Key, float] = {}
     for number, line in enumerate(_whole_lines(path), 1):
         try:
             content = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
         origin = f"Line {number} of {path}"
-        if isinstance(content, dict) and "refused" in content:
-            check_entries(origin, content, KEY | {"refused": TEXT})
-            refused[Key(*(content[name] for name in Key._fields))] = content["refused"]
-            continue
-        check_entries(origin, content, KEY | MEASURED, {"speed": FINITE})
-        cell = Cell(**{name: value for name, value in content.items() if name in names})
-        cells[cell.key] = cell  # a cell done again, as to measure its speed, replaces the first
-    return list(cells.values()), refused
+        verdict = next((name for name in VERDICTS if isinstance(content, dict) and name in content), None)
+        check_entries(origin, content, KEY | ({verdict: VERDICTS[verdict]} if verdict else MEASURED), MEASURED_OPTIONAL)
+        key = Key(*(content[name] for name in Key._fields))
+        if verdict == "refused":
+            refused[key] = content["refused"]
+        elif verdict == "at_most":
+            at_most[key] = content["at_most"]
+        else:  # a cell done again, as to measure its speed, replaces the first
+            cells[key] = Cell(**{name: value for name, value in content.items() if name in Cell.__dataclass_fields__})
+    return _Lines(list(cells.values()), refused, at_most)
 
 
 def _whole_lines(path: Path) -> list[bytes]:

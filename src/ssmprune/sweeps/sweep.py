@@ -98,7 +98,7 @@ class Entry:
             "family": config.kind,
             "stored_states": sum(config.states),
             "task": self.task.name,
-            "task_parameters": self.card.get("task_parameters", {}),
+            "task_parameters": self.task.parameters(),
             "card": self.card,
         }
 
@@ -196,42 +196,48 @@ class Ledger:
         """Start from what an earlier sweep has left."""
         self._writer, self._before, self._session = writer, before, session
         self._cells: dict[Key, Cell] = dict(before.by_key)
-        self._refused = dict(before.refused)
+        self._refused, self._at_most = dict(before.refused), dict(before.at_most)
         self._done = self._expected = 0
 
     def expect(self, cells: int) -> None:
         """Count these many cells as to come."""
         self._expected += cells
 
-    def fill(self, subject: Subject, keys: Iterable[Key], *, timed: bool = False) -> list[Cell | None]:
+    def fill(self, subject: Subject, keys: Iterable[Key], least: int = 0, *, timed: bool = False) -> list[Cell | None]:
         """Return the cells with these keys, None where an approach refuses; those missing are done now.
 
+        least: None also for a model with fewer right answers, which are not counted to the end.
         timed: a cell whose speed was not measured counts as missing.
         """
         wanted = [_with_true_count(key, subject) for key in keys]
-        missing = [key for key in dict.fromkeys(wanted) if not self._has(key, timed)]
+        missing = [key for key in dict.fromkeys(wanted) if not self._has(key, least, timed)]
         self._advance(len(wanted) - len(missing), "")
-        for done in self._session.runner.run(subject, [self._job(key, timed) for key in missing]):
+        for done in self._session.runner.run(subject, [self._job(key, least, timed) for key in missing]):
             self._write(done)
             self._advance(1, f"{done.key.checkpoint} {done.key.method} {done.key.ratio:.0%}")
         return [self._cells.get(key) for key in wanted]
 
-    def fill_more(self, subject: Subject, keys: Sequence[Key]) -> list[Cell | None]:
+    def fill_more(self, subject: Subject, keys: Sequence[Key], least: int = 0) -> list[Cell | None]:
         """Fill cells that nobody has expected."""
         self.expect(len(keys))
-        return self.fill(subject, keys)
+        return self.fill(subject, keys, least)
 
-    def _has(self, key: Key, timed: bool) -> bool:
-        return key in self._refused or (key in self._cells and not (timed and self._cells[key].speed is None))
+    def _has(self, key: Key, least: int, timed: bool) -> bool:
+        if key in self._cells:
+            return not (timed and self._cells[key].speed is None)
+        return key in self._refused or round(self._at_most.get(key, 1.0) * key.examples) < least
 
-    def _job(self, key: Key, timed: bool) -> Job:
+    def _job(self, key: Key, least: int, timed: bool) -> Job:
         """Return a job that knows its plan where a kill or another split has left it on the disk."""
         path = self._before.plan_path(key)
         plan = self._before.plan(key) if path.is_file() else None
-        return Job(key, timed, plan, self._session.engine)
+        return Job(key, timed, plan, self._session.engine, least)
 
     def _write(self, done: Done) -> None:
-        if done.cell is None:
+        if done.at_most is not None:
+            self._writer.bound(done.key, done.at_most)
+            self._at_most[done.key] = done.at_most
+        elif done.cell is None:
             self._writer.refuse(done.key, done.refusal)
             self._refused[done.key] = done.refusal
         else:

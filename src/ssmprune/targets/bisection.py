@@ -15,24 +15,26 @@ ROUNDING = 1e-9  # of losses that are differences of shares
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest ratio of the grid, and the largest to one state; 0 where nothing stays within the budget."""
+    """The largest ratio of the grid, and the largest to a step; 0 where nothing stays within the budget."""
 
     on_grid: float
     exact: float
 
 
-def largest_within(loss: Callable[[float], float], budget: float, states: int, grid: Sequence[float] = GRID) -> Largest:
+def largest_within(
+    loss: Callable[[float], float], budget: float, states: int, grid: Sequence[float] = GRID, step: int = 1
+) -> Largest:
     """Find the largest ratio whose loss is at most `budget`.
 
     loss: what pruning at a ratio costs, in any unit; a larger ratio need not cost more.
-    states: how many stored states the model has, all layers together.
+    states: how many stored states the model has, all layers together. step: to how many of them to find it.
 
     >>> largest_within(lambda ratio: 4 * ratio**2, budget=1.0, states=256)
     Largest(on_grid=0.5, exact=0.5)
     >>> largest_within(lambda ratio: 3 * ratio**2, budget=1.0, states=100)
     Largest(on_grid=0.5, exact=0.57)
     """
-    steps = search(budget, states, grid)
+    steps = search(budget, states, grid, step)
     try:
         ratio = next(steps)
         while True:
@@ -42,11 +44,11 @@ def largest_within(loss: Callable[[float], float], budget: float, states: int, g
         return largest
 
 
-def search(budget: float, states: int, grid: Sequence[float] = GRID) -> Generator[float, float, Largest]:
+def search(budget: float, states: int, grid: Sequence[float] = GRID, step: int = 1) -> Generator[float, float, Largest]:
     """Search step by step: yields a ratio, is sent its loss, and returns what `largest_within` does.
 
     The grid is tried from its largest ratio down to the first within the budget. Between that and the one above it,
-    numbers of states are bisected: the result is within the budget, and one state more is not.
+    numbers of states are bisected: the result is within the budget, and some ratio at most `step` states above is not.
     """
     if not grid or min(grid) <= 0 or max(grid) > 1:
         raise InputError(f"Ratios to search must lie above 0 and up to 1; got {list(grid)}.")
@@ -59,7 +61,7 @@ def search(budget: float, states: int, grid: Sequence[float] = GRID) -> Generato
         on_grid = 0.0
     within, too_many = removed_at(on_grid, states), removed_at(above, states)
     exact = on_grid
-    while too_many - within > 1:
+    while too_many - within > step:
         middle = (within + too_many) // 2
         ratio = ratio_for(middle, states)
         if (yield ratio) <= budget + ROUNDING:

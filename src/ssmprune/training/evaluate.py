@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,3 +81,17 @@ def evaluate(model: Classifier, split: Split, batch: int = 50, engine: str = "to
     """Return loss and accuracy of `model` on the whole of `split`, computed by torch or one of `deploy.compute`."""
     check_fits(model, split)
     return score(tally_split(model, split, batch, np.arange(len(split)), engine))
+
+
+@torch.no_grad()
+def answers(
+    model: Classifier, split: Split, batch: int = 50, engine: str = "torch"
+) -> Iterator[tuple[float, NDArray[np.bool_]]]:
+    """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
+    check_fits(model, split)
+    device = next(model.parameters()).device
+    with forward(model, engine) as logits_of:
+        for start in range(0, len(split), batch):
+            x, labels, lengths = tensors(split.batch(np.arange(start, min(start + batch, len(split)))), device)
+            logits = logits_of(x, lengths)
+            yield tally(logits, labels)[0].item(), (logits.argmax(-1) == labels).numpy(force=True)

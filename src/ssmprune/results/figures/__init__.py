@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..._registry import members
 from ...errors import one_of
 from ...sweeps.store import Results
-from ..query import checkpoints
+from ..curves import checkpoints
 from ._choice import Choice, choose
 from ._style import need_matplotlib, save_figure
 from .trade_off import trade_off
@@ -47,13 +47,20 @@ def draw(kind: str, results: Results, choice: Choice) -> Figure:
 
 
 def write_all(results: Results, folder: Path, suffix: str = ".png") -> list[Path]:
-    """Draw every kind, those that show a checkpoint for each one, into a folder; return what was written."""
+    """Draw every kind into a folder, those that show a checkpoint for the first of each family; return the files."""
     return list(_write(results, folder, suffix))
 
 
 def _write(results: Results, folder: Path, suffix: str) -> Iterator[Path]:
     for kind in found():
-        for name in checkpoints(results)[: 1 if kind in ONCE else None]:
+        for name in checkpoints(results)[:1] if kind in ONCE else _first_of_each_family(results):
             path = folder / f"{kind if kind in ONCE else f'{kind}-{name}'}{suffix}"
             save_figure(draw(kind, results, choose(results, name)), path)
             yield path
+
+
+def _first_of_each_family(results: Results) -> list[str]:
+    first: dict[str, str] = {}
+    for name in checkpoints(results):
+        first.setdefault(results.entry(name)["family"], name)
+    return list(first.values())

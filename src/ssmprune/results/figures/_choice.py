@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...errors import InputError
 from ...methods import LAST
 from ...sweeps.store import Cell, Results
-from ..query import checkpoints, curves
+from ..curves import checkpoints, curves
 
 
 @dataclass(frozen=True)

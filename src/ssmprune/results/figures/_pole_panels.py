@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Complex
 from ...sweeps.store import Results
-from ..query import label, systems
+from ..curves import label, systems
 from ._choice import Choice, cell_with_plan
 from ._style import COLOURS, panels, shared_legend
 

@@ -10,7 +10,7 @@ from ...allocation import descending, energy_normalised
 from ...arrays import Real
 from ...planning import make_plan
 from ...sweeps.store import Results
-from ..query import systems
+from ..curves import systems
 from ._choice import Choice
 from ._style import panels, shared_legend, styles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...sweeps.store import Results
-from ..query import curves, label
+from ..curves import curves, label
 from ._choice import Choice
 from ._style import panels, shared_legend, styles
 

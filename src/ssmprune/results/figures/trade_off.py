@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...sweeps.store import Results
-from ..query import Curve, checkpoints, curves, label
+from ..curves import Curve, checkpoints, curves, label, shown_first
 from ._choice import Choice
 from ._style import Style, panels, shared_legend, styles
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def draw(results: Results, choice: Choice) -> Figure:
-    """Draw all checkpoints of a sweep; the band around a curve is the deviation over its seeds."""
-    names = checkpoints(results)
+    """Draw six methods on all checkpoints of a sweep; the band around a curve is the deviation over its seeds."""
+    names, shown = checkpoints(results), shown_first(results.about["methods"])
     looks = styles(results.about["methods"])
     figure, axes = panels(len(names), width=3.4 if len(names) > 1 else 6.0, height=3.0 if len(names) > 1 else 4.0)
     for panel, name in zip(axes, names, strict=True):
         by_method = curves(results, name)
-        for method, curve in by_method.items():
-            _band(panel, curve, looks[method])
+        for method in (name for name in shown if name in by_method):
+            _band(panel, by_method[method], looks[method])
         _frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
     fullest = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[0]))
     shared_legend(figure, fullest, columns=3 if len(names) < 3 else 5)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import need
+from ..curves import label
 from ..figures._style import styles
-from ..query import label
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure

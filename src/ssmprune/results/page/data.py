@@ -13,8 +13,8 @@ from ...arrays import Real
 from ...errors import InputError
 from ...sweeps.store import Cell, Results
 from ...system import DiagonalSystem
+from ..curves import Curve, checkpoints, curves, label, systems
 from ..figures._style import COLOURS, styles
-from ..query import Curve, checkpoints, curves, label, systems
 from .plan_files import Cut, Store
 
 Content = dict[str, Any]
