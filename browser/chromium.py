@@ -63,7 +63,7 @@ class Page:
     def wait(self, true):
         return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: true())
 
-    def wait_for(self, model, method, ratio, layer, plane="disc"):
+    def wait_for(self, model, method, ratio, layer, plane="distance"):
         self.wait(lambda: self.shown == f"{model} {method} {ratio} {layer} {plane}")
 
     def column(self, chart, source, column):

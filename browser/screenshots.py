@@ -1,4 +1,4 @@
-"""Pictures of a report at two points of its slider, for the documentation: `make screenshots REPORT=report.html`."""
+"""Pictures of a report as it opens, for the documentation: `make screenshots REPORT=report.html`."""
 
 import sys
 from pathlib import Path
@@ -6,16 +6,21 @@ from tempfile import TemporaryDirectory
 
 from chromium import Page, chromium
 
-POINTS = {"report-50.png": {"method": "last", "ratio": 0.5}, "report-80.png": {"method": "surgeon", "ratio": 0.8}}
-SIZE = (1100, 1950)
+# A wide light page and a narrow dark one: the size of the window, and what is chosen.
+PICTURES = {
+    "report-wide.png": ((1280, 1900), False, {}),
+    "report-narrow.png": ((420, 3400), True, {"ratio": 0.8}),
+}
 
 
 def main(report: Path, folder: Path) -> None:
-    """Write the pictures, the second one of the dark page."""
-    with TemporaryDirectory() as downloads, chromium(downloads, SIZE) as driver:
+    """Write the pictures."""
+    with TemporaryDirectory() as downloads, chromium(downloads) as driver:
         page = Page(driver, report.resolve())
-        for number, (name, point) in enumerate(POINTS.items()):
-            page.open(dark=number == 1, **point)
+        for name, ((width, height), dark, point) in PICTURES.items():
+            size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            page.open(dark=dark, **point)
             picture = page.picture("body")
             (folder / name).write_bytes(picture)
             print(f"{folder / name}: {page.shown}, {len(picture) / 1000:.0f} kB")

@@ -96,23 +96,85 @@ def test_the_methods_switch(page):
 
 
 def test_arrow_keys_switch_methods(page):
-    page.find("fieldset input:checked").send_keys(Keys.ARROW_RIGHT)
-    page.wait_for("tiny-s5", "global-hinf", 0.5, 0)
+    page.find("#methods input:checked").send_keys(Keys.ARROW_RIGHT)
+    page.wait_for("tiny-s5", "surgeon", 0.5, 0)
 
 
-def test_poles_are_shown_by_memory_too(page, results):
+def test_poles_are_shown_by_their_distance_to_the_circle_and_inside_it(page, results):
+    poles = sp.read(sp.load(results.checkpoint_file("tiny-s5")))["layers.0.ssm"].poles
+    powers = page.column("poles", "kept poles", "x") + page.column("poles", "pruned poles", "x")
+    assert sorted(powers)[::2] == pytest.approx(sorted(np.log10(1 - np.abs(poles))), rel=1e-4)
+    before = page.picture("#poles")
+    page.choose("#plane", "inside the unit circle")
+    page.wait_for("tiny-s5", "last", 0.5, 0, "disc")
+    assert before != page.picture("#poles")
     inside = page.column("poles", "kept poles", "x") + page.column("poles", "pruned poles", "x")
     assert all(-1 < x < 1 for x in inside)
     chart = "const chart = charts.poles.roots()[0]; const {start, end} = chart.x_range; "
     scale = "return (end - start) / chart.inner_width / (2.2 / chart.inner_height)"
     assert page.driver.execute_script(chart + scale) == pytest.approx(1, abs=0.02)  # the circle is round
-    before = page.picture("#poles")
-    page.choose("#plane", "by memory and frequency")
-    page.wait_for("tiny-s5", "last", 0.5, 0, "memory")
-    assert before != page.picture("#poles")
-    poles = sp.read(sp.load(results.checkpoint_file("tiny-s5")))["layers.0.ssm"].poles
-    powers = page.column("poles", "kept poles", "x") + page.column("poles", "pruned poles", "x")
-    assert sorted(powers)[::2] == pytest.approx(sorted(-np.log10(1 - np.abs(poles))), rel=1e-4)
+
+
+def test_it_opens_on_the_method_that_wins_and_says_what_the_rival_reaches(page):
+    assert page.shown == "tiny-s5 last 0.5 0 distance"  # LAST loses nothing in these results
+    assert page.text("#rival-note") == "Surgeon here: 65.0 %"
+    assert page.text("#method-note").startswith("The paper's: the largest gain of each state")
+    page.method("Surgeon")
+    page.wait_for("tiny-s5", "surgeon", 0.5, 0)
+    assert page.text("#rival-note") == "LAST here: 95.0 %"
+    assert page.text("#interval-note") == "95 % interval 49.5 to 77.9 %"  # of 40 examples
+
+
+def test_curves_have_intervals_and_come_and_go_by_a_click(page):
+    def seen(part):
+        script = "return charts['trade-off'].get_model_by_name(arguments[0]).visible"
+        return [name for name in METHODS if page.driver.execute_script(script, f"{part} {name}")]
+
+    assert sorted(seen("line")) == sorted(seen("interval")) == sorted(METHODS)
+    low, middle, high = (page.column("trade-off", "random", name) for name in ("low", "accuracy", "high"))
+    assert all(a < b < c for a, b, c in zip(low, middle, high, strict=True))
+    before = page.picture("#trade-off")
+    page.find("#curves input[value='random']").click()
+    page.wait(lambda: "random" not in seen("line"))
+    assert "random" not in seen("interval")
+    assert before != page.picture("#trade-off")
+    page.method("Random")  # what is chosen is seen
+    page.wait_for("tiny-s5", "random", 0.5, 0)
+    assert "random" in seen("line")
+
+
+def test_what_the_methods_do_is_told_in_a_line_each(page):
+    page.find("#lines summary").click()
+    names = [entry.text for entry in page.driver.find_elements("css selector", "#lines dt")]
+    lines = [entry.text for entry in page.driver.find_elements("css selector", "#lines dd")]
+    assert len(names) == len(lines) == len(METHODS)
+    assert all(lines)
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_usable_at_any_width(page, width, dark):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open(dark=dark)
+        assert page.driver.execute_script("return document.documentElement.scrollWidth") <= width
+        for chart in CHARTS:
+            box = page.find(chart).rect
+            assert box["width"] > 0.4 * width if width == 1280 else box["width"] > 0.8 * width
+            assert box["height"] >= 280
+            assert (
+                page.driver.execute_script(f"return charts['{chart[1:]}'].roots()[0].inner_width") > 0.6 * box["width"]
+            )
+        for part in page.driver.find_elements("css selector", "select, button, fieldset label, #ratio"):
+            if part.is_displayed():
+                assert part.rect["x"] >= 0, part.text
+                assert part.rect["x"] + part.rect["width"] <= width, part.text
+                assert part.rect["height"] >= 20, part.text  # a finger can hit it
+        page.method("Surgeon")
+        page.wait_for("tiny-s5", "surgeon", 0.5, 0)
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_models_and_layers_switch(page):
@@ -141,10 +203,10 @@ def test_the_downloaded_plan_is_the_file_and_shrinks_the_model(page, results, do
 
 def test_the_address_opens_a_point(page):
     page.open(model="tiny-s4d", method="surgeon", ratio=0.25)
-    assert page.shown == "tiny-s4d surgeon 0.25 0 disc"
+    assert page.shown == "tiny-s4d surgeon 0.25 0 distance"
     assert page.driver.current_url.endswith("#model=tiny-s4d&method=surgeon&ratio=0.25")
     page.open(model="none", method="none", ratio="none")
-    assert page.shown == "tiny-s5 last 0.5 0 disc"
+    assert page.shown == "tiny-s5 last 0.5 0 distance"
 
 
 def test_light_and_dark_are_both_legible(page):

@@ -3,6 +3,7 @@ import json
 import re
 import sys
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 import ssmprune as sp
 from ssmprune.cli import main
 from ssmprune.results.page import write
-from ssmprune.results.page.data import collect_data
+from ssmprune.results.page.data import LINES, collect_data
 from ssmprune.results.page.plan_files import Cut
+from ssmprune.results.significance import interval
+from ssmprune.sweeps import approaches
 from ssmprune.sweeps.store import Results
 from tiny_results import METHODS, tiny_results
 
@@ -29,7 +32,12 @@ def page(results, tmp_path_factory):
 
 
 def unpacked(data, number):
-    return zlib.decompress(base64.b64decode(data["pieces"][number]))
+    piece = data["pieces"][number]
+    if isinstance(piece, str):
+        return zlib.decompress(base64.b64decode(piece))
+    count, bits = piece
+    content = np.frombuffer(zlib.decompress(base64.b64decode(bits)), np.uint8)
+    return np.unpackbits(content, count=count).tobytes()
 
 
 def test_every_plan_comes_out_of_the_page_as_it_is_on_the_disk(results):
@@ -66,7 +74,8 @@ def test_plans_that_do_not_fit_come_with_the_command_that_makes_them(results):
     curves = [curve for model in whole["models"] for curve in model["curves"].values()]
     for point in (point for curve in curves for point in curve):
         point.pop("plan", None)  # what is known before plans are put in
-    needed = len(json.dumps(whole["models"])) + sum(map(len, whole["pieces"]))
+    sizes = [len(piece) if isinstance(piece, str) else len(json.dumps(piece)) for piece in whole["pieces"]]
+    needed = len(json.dumps(whole["models"])) + sum(sizes)
     data = collect_data(results, needed - 1)
     points = [
         (method, point) for model in data["models"] for method, curve in model["curves"].items() for point in curve
@@ -93,8 +102,32 @@ def test_the_page_refers_to_nothing_outside_itself(page):
     assert "default-src 'none'" in page
     assert "/*" + "DATA*/" not in page
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    assert [method["name"] for method in data["methods"]] == METHODS
+    names = [method["name"] for method in data["methods"]]
+    assert names == ["last", "surgeon", "global-hinf", "random", "unstructured-random"]
+    assert sorted(names) == sorted(METHODS)
+    assert all(method["line"] for method in data["methods"])
+    assert data["first"] == 5
     assert len(page) < 2_000_000
+
+
+def test_every_approach_of_a_sweep_is_explained():
+    assert set(LINES) == set(approaches.default())
+
+
+def test_the_page_opens_on_what_is_best_on_all_models_that_have_it(results):
+    def better(cell):
+        return replace(cell, accuracy=0.99) if (cell.method, cell.checkpoint) in best else cell
+
+    best = {("surgeon", "tiny-s5"), ("surgeon", "tiny-s4d")}
+    changed = replace(results, cells=[better(cell) for cell in results.cells])
+    names = [method["name"] for method in collect_data(changed, 10**9)["methods"]]
+    assert names[:2] == ["surgeon", "last"]
+
+
+def test_points_have_wilsons_interval(results):
+    for model in collect_data(results, 10**9)["models"]:
+        for point in (point for curve in model["curves"].values() for point in curve):
+            assert point["interval"] == pytest.approx(interval(point["accuracy"], 40), abs=1e-5)
 
 
 def test_a_sweep_without_pruned_models_is_refused(results):

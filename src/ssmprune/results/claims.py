@@ -205,10 +205,11 @@ def _poles(query: Query) -> Row:
     ours = f"{real:.0%} for the real, {imaginary:.0%} for the imaginary part"
     above = [sum(pair[k] > 0.5 for pair in layers) for k in (0, 1)]
     low = [interval_of_signs(count, len(layers))[0] for count in above]
-    why = (
-        "The chance that, of a pruned and a kept state of a layer, the pruned one has the larger value; above one half "
+    why = "The chance that, of a pruned and a kept state of a layer, the pruned one has the larger part of λ times the "
+    why += (
+        f"step; above a half in {above[0]} and {above[1]} of {len(layers)} layers; held if in significantly more than "
     )
-    why += f"in {above[0]} and {above[1]} of {len(layers)} layers; held if in significantly more than half, for both."
+    why += "half, for both."
     return _row(claim, "figure 4", ours, min(low) > 0.5, why)
 
 

@@ -92,11 +92,11 @@ def label(method: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def shown_first(methods: list[str]) -> list[str]:
-    """Return the methods that a picture shows unless it is asked for others, at most six.
+def shown_first(methods: list[str], most: int = FEW) -> list[str]:
+    """Return the methods that a picture shows unless it is asked for others, at most so many.
 
     >>> shown_first(["last", "lamp", "random"])
     ['last', 'random', 'lamp']
     """
     ranked = sorted(methods, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-    return ranked[:FEW]
+    return ranked[:most]

@@ -16,7 +16,7 @@ from .charts import charts, embed, library
 from .data import collect_data
 
 HERE = Path(__file__).parent
-PAGE = 7_500_000  # bytes it should not exceed: small enough to mail and to keep in a repository
+PAGE = 5_000_000  # bytes beyond which no plan is added: small enough to mail and to keep in a repository
 
 
 def write(results: Results, path: Path) -> dict[str, int]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import need
-from ..curves import label
 from ..figures._style import styles
 
 if TYPE_CHECKING:
@@ -28,7 +27,10 @@ def library() -> str:
 
 
 def charts(methods: Iterable[str]) -> dict[str, Any]:
-    """Return the charts as JSON for the browser's library, by the id of the element that shows each."""
+    """Return the charts as JSON for the browser's library, by the id of the element that shows each.
+
+    methods: in the order in which they are offered; the page decides whose curves are seen.
+    """
     _need_bokeh()
     from bokeh.core.types import ID
     from bokeh.embed import json_item
@@ -42,9 +44,9 @@ def _trade_off(methods: list[str]) -> Figure:
     _percent(chart)
     chart.line("ratio", "accuracy", source=_source("unpruned", "ratio", "accuracy"), color="gray", name="unpruned line")
     for method, look in styles(methods).items():
-        source, dash = _source(method, "ratio", "accuracy", "label"), DASHES[look["linestyle"]]
-        named = {"source": source, "legend_label": label(method)}
-        chart.line("ratio", "accuracy", name=f"line {method}", line_dash=dash, **named)
+        source, dash = _source(method, "ratio", "accuracy", "low", "high", "label"), DASHES[look["linestyle"]]
+        chart.segment("ratio", "low", "ratio", "high", name=f"interval {method}", line_width=2, source=source)
+        chart.line("ratio", "accuracy", name=f"line {method}", line_dash=dash, source=source)
         chart.scatter(
             "ratio",
             "accuracy",
@@ -52,14 +54,13 @@ def _trade_off(methods: list[str]) -> Figure:
             marker=MARKERS[look["marker"]],
             size=7,
             fill_color=None if "markerfacecolor" in look else look["color"],
-            **named,
+            source=source,
         )
-    chart.legend.click_policy = "hide"
-    chart.add_layout(chart.legend[0], "right")
     chart.scatter(
         "ratio", "accuracy", source=_source("chosen", "ratio", "accuracy"), name="ring", size=20, line_width=3
     )
-    _hover(chart, [("", "@label"), ("pruned", "@ratio{0%}"), ("accuracy", "@accuracy{0.0%}")], "marks ")
+    figures = [("", "@label"), ("pruned", "@ratio{0%}"), ("accuracy", "@accuracy{0.0%}")]
+    _hover(chart, [*figures, ("95 % interval", "@low{0.0%} to @high{0.0%}")], "marks ")
     return chart
 
 
@@ -102,7 +103,7 @@ def _chart(height: int, **options: Any) -> Figure:
         sizing_mode="stretch_width",
         tools="pan,wheel_zoom,reset,save",
         active_drag=None,
-        toolbar_location="right",
+        toolbar_location="above",
         background_fill_color=None,
         border_fill_color=None,
         outline_line_color=None,

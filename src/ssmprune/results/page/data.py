@@ -1,4 +1,4 @@
-"""What the page knows: every curve, cell and pole of a sweep, and as many plans as fit."""
+"""What the page knows: every curve with its intervals, every cell and pole of a sweep, and as many plans as fit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,28 @@ from ...arrays import Real
 from ...errors import InputError
 from ...sweeps.store import Cell, Results
 from ...system import DiagonalSystem
-from ..curves import Curve, checkpoints, curves, label, systems
+from ..curves import FEW, Curve, checkpoints, curves, label, shown_first, systems
 from ..figures._style import COLOURS, styles
+from ..significance import interval
 from .plan_files import Cut, Store
 
 Content = dict[str, Any]
+# What each method does, in a line.
+LINES = {
+    "surgeon": "Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
+    "surgeon-without-data": "The surgeon with white noise in place of sample inputs.",
+    "last": "The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
+    "last+refit": "LAST's choice, and the states that stay are re-fitted on sample inputs.",
+    "uniform-hinf": "The largest gain of each state; every layer loses the same share.",
+    "global-hinf": "The largest gain of each state, compared over all layers as it is.",
+    "uniform-magnitude": "The size of each state's parameters; every layer loses the same share.",
+    "global-magnitude": "The size of each state's parameters, compared over all layers.",
+    "lamp": "The size of each state's parameters, as a share of its layer's, compared over all layers.",
+    "aire": "The average energy of each state's response instead of its largest gain, otherwise as LAST.",
+    "random": "States at random, the same share of every layer.",
+    "unstructured-random": "Single numbers at random instead of whole states.",
+    "balanced": "Balanced truncation: new states instead of a choice among the old ones.",
+}
 
 
 def collect_data(results: Results, room: int) -> Content:
@@ -36,11 +53,17 @@ def collect_data(results: Results, room: int) -> Content:
     for cut, point in sorted(cuts, key=lambda entry: sum(map(len, entry[0].pieces))):
         if store.size + store.growth(cut.pieces) <= room:
             point["plan"] = [store.add(piece) for piece in cut.pieces]
-    shown = {method for model in models for method in model["curves"]}
-    looks = styles(method for method in results.about["methods"] if method in shown)
+    swept = [method for method in results.about["methods"] if any(method in model["curves"] for model in models)]
+    winner = _winner(models, swept)
+    offered = [winner, *(name for name in shown_first(swept, len(swept)) if name != winner)]
+    looks = styles(offered)
     return {
         "about": {key: results.about.get(key) for key in ("date", "machine", "commands", "examples", "split")},
-        "methods": [{"name": name, "label": label(name), "colour": look["color"]} for name, look in looks.items()],
+        "methods": [
+            {"name": name, "label": label(name), "colour": look["color"], "line": LINES.get(name, "")}
+            for name, look in looks.items()
+        ],
+        "first": min(FEW, len(offered)),  # so many of them are drawn until others are asked for
         "colours": {"kept": COLOURS[0], "pruned": COLOURS[1]},
         "models": models,
         "pieces": store.encoded,
@@ -86,6 +109,7 @@ def _point(
     point: Content = {
         "ratio": cell.ratio,
         "accuracy": float(curve.accuracy[place]),
+        "interval": [round(end, 5) for end in interval(float(curve.accuracy[place]), cell.examples)],
         "deviation": float(curve.deviation[place]),
         "seeds": 1 + len(others),
         "states": [cell.states[layer] for layer in layers],
@@ -102,6 +126,17 @@ def _point(
         }
         cuts.append((cut, point))
     return point
+
+
+def _winner(models: list[Content], methods: list[str]) -> str:
+    """Return the method that is best on average, over all ratios, on the models that have it with all others."""
+
+    def average(method: str) -> float:
+        curves = [model["curves"].get(method, []) for model in models]
+        return float(np.mean([point["accuracy"] for curve in curves for point in curve[1:]] or [0.0]))
+
+    widest = max(sum(name in model["curves"] for model in models) for name in methods)
+    return max((name for name in methods if sum(name in m["curves"] for m in models) == widest), key=average)
 
 
 def check_cells(results: Results, name: str, layers: dict[str, DiagonalSystem]) -> None:

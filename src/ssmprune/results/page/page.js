@@ -1,10 +1,12 @@
 "use strict";
-// Reads what report/content.py wrote, fills the charts of report/charts.py with what is chosen, and nothing else.
+// Reads what data.py wrote, fills the charts of charts.py with what is chosen, and nothing else.
 
 const element = (id) => document.getElementById(id);
 const parsed = (id) => JSON.parse(element(id).textContent);
 const data = parsed("data");
-const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0, plane: "disc" };
+const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0, plane: "distance" };
+const drawn = new Set(data.methods.slice(0, data.first).map((method) => method.name)); // whose curves are seen
+const RIVAL = "last"; // what stands beside the chosen method
 const inflated = new Map(); // pieces of plan files that were unpacked, by number
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const charts = {}; // name -> the library's document of a chart
@@ -36,8 +38,10 @@ function point() {
 
 async function piece(number) {
   if (!inflated.has(number)) {
-    const stream = new Blob([bytes(data.pieces[number])]).stream().pipeThrough(new DecompressionStream("deflate"));
-    inflated.set(number, new Uint8Array(await new Response(stream).arrayBuffer()));
+    const [count, text] = Array.isArray(data.pieces[number]) ? data.pieces[number] : [0, data.pieces[number]];
+    const stream = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const content = new Uint8Array(await new Response(stream).arrayBuffer());
+    inflated.set(number, count ? Uint8Array.from({ length: count }, (_, i) => (content[i >> 3] >> (7 - (i & 7))) & 1) : content);
   }
   return inflated.get(number);
 }
@@ -61,10 +65,16 @@ function drawTradeOff(at) {
     fill("trade-off", method.name, {
       ratio: points.map((p) => p.ratio),
       accuracy: points.map((p) => p.accuracy),
+      low: points.map((p) => p.interval[0]),
+      high: points.map((p) => p.interval[1]),
       label: points.map(() => method.label),
     });
     const own = method.name === chosen.method;
     const colour = toned(method.colour);
+    for (const part of ["interval", "line", "marks"]) {
+      source("trade-off", `${part} ${method.name}`).visible = own || drawn.has(method.name);
+    }
+    Object.assign(source("trade-off", `interval ${method.name}`).glyph, { line_color: colour, line_alpha: own ? 0.8 : 0.4 });
     Object.assign(source("trade-off", `line ${method.name}`).glyph, {
       line_color: colour, line_width: own ? 4 : 1.5, line_alpha: own ? 1 : 0.7,
     });
@@ -106,7 +116,7 @@ function poles(layer, keep, wanted) {
     if ((!keep || keep[i] === 1) !== wanted) continue;
     for (const sign of layer.mirrored ? [1, -1] : [1]) {
       const turn = sign * angle[i], memory = -1 / Math.expm1(decay[i]), size = Math.exp(decay[i]);
-      columns.x.push(chosen.plane === "disc" ? size * Math.cos(turn) : Math.log10(memory));
+      columns.x.push(chosen.plane === "disc" ? size * Math.cos(turn) : -Math.log10(memory));
       columns.y.push(chosen.plane === "disc" ? size * Math.sin(turn) : turn / Math.PI);
       columns.memory.push(memory);
       columns.frequency.push(turn / Math.PI);
@@ -117,14 +127,14 @@ function poles(layer, keep, wanted) {
 
 function drawPoles(at, keep) {
   const layer = chosen.model.layers[chosen.layer];
-  const disc = chosen.plane === "disc";
+  const disc = chosen.plane === "disc"; // else log10 of the distance to the circle, which is one over the memory
   const sides = { "kept poles": poles(layer, keep, true), "pruned poles": poles(layer, keep, false) };
   const [chart] = charts.poles.roots();
   const all = [...sides["kept poles"].x, ...sides["pruned poles"].x];
   const few = all.length < 1000;
   const wide = 1.1 * (chart.inner_width / chart.inner_height || 1); // a circle is round
-  stretch(chart.x_range, ...(disc ? [-wide, wide] : [extreme(Math.min, all) - 0.1, extreme(Math.max, all) + 0.1]));
-  chart.below[0].axis_label = disc ? "real part" : "memory in steps, as a power of ten";
+  stretch(chart.x_range, ...(disc ? [-wide, wide] : [extreme(Math.min, all) - 0.1, 0.1]));
+  chart.below[0].axis_label = disc ? "real part" : "distance to the circle, as a power of ten";
   chart.left[0].axis_label = disc ? "imaginary part" : "frequency, in π per step";
   source("poles", "circle").visible = disc;
   for (const [name, size] of [["kept", few ? 6 : 2], ["pruned", few ? 7 : 4]]) source("poles", `${name} marks`).glyph.size = size;
@@ -142,10 +152,12 @@ function showCards(at) {
   const seeds = at.seeds > 1 ? `, ± ${(100 * at.deviation).toFixed(1)} over ${at.seeds} seeds` : "";
   const texts = {
     accuracy: percent(at.accuracy, 1),
+    "interval-note": `95 % interval ${at.interval.map((end) => (100 * end).toFixed(1)).join(" to ")} %`,
     "accuracy-note": at.ratio === 0 ? "the unpruned model"
       : Math.abs(lost) < 0.05 ? `as the unpruned model${seeds}`
       : `${Math.abs(lost).toFixed(1)} points ${lost >= 0 ? "below" : "above"} the unpruned model${seeds}`,
     kept: thousands(kept),
+    "rival-note": rival(at),
     "kept-note": `of ${thousands(before)} stay (${percent(1 - kept / before, 1)} pruned)`,
     size: `${(at.parameters / 1000).toFixed(1)}k`,
     "size-note": `parameters, ${percent(1 - at.parameters / full.parameters, 1)} fewer`,
@@ -153,6 +165,13 @@ function showCards(at) {
     "speed-note": at.speed ? "as fast as the unpruned model" : "not measured in this sweep",
   };
   for (const [id, text] of Object.entries(texts)) element(id).textContent = text;
+}
+
+/** What LAST reaches at the chosen ratio, or the best of the others where LAST itself is chosen. */
+function rival(at) {
+  const name = chosen.method !== RIVAL ? RIVAL : data.methods.find((method) => method.name !== RIVAL)?.name;
+  const other = (chosen.model.curves[name] ?? []).find((p) => p.ratio === at.ratio);
+  return other && name !== chosen.method && at.ratio > 0 ? `${labelled(name)} here: ${percent(other.accuracy, 1)}` : "";
 }
 
 function showPlan(at) {
@@ -186,6 +205,7 @@ async function show() {
   slider.value = curve().indexOf(at);
   slider.setAttribute("aria-valuetext", percent(at.ratio));
   element("ratio-text").textContent = percent(at.ratio);
+  element("method-note").textContent = data.methods.find((method) => method.name === chosen.method).line;
   drawTradeOff(at);
   drawStates(at);
   drawPoles(at, keep);
@@ -208,6 +228,19 @@ function chooseModel(model) {
     label.append(radio, method.label);
     return label;
   }));
+  element("curves").replaceChildren(element("curves").firstElementChild, ...methods.map((method) => {
+    const label = document.createElement("label");
+    const box = Object.assign(document.createElement("input"),
+      { type: "checkbox", name: "curve", value: method.name, checked: drawn.has(method.name) });
+    const swatch = document.createElement("span");
+    swatch.className = "swatch";
+    swatch.dataset.colour = method.colour;
+    label.append(box, swatch, method.label);
+    return label;
+  }));
+  element("lines").lastElementChild.replaceChildren(...methods.filter((method) => method.line).flatMap((method) => [
+    Object.assign(document.createElement("dt"), { textContent: method.label }),
+    Object.assign(document.createElement("dd"), { textContent: method.line })]));
   element("layer").replaceChildren(...model.layers.map((layer, i) => new Option(layer.name, i)));
   element("model").value = model.name;
   element("subtitle").textContent = `${model.name} on ${model.task}: no retraining, accuracy on up to ${thousands(data.about.examples)} `
@@ -216,6 +249,7 @@ function chooseModel(model) {
 
 /** Give the charts the page's colours, light or dark. */
 function paint() {
+  for (const swatch of document.querySelectorAll(".swatch")) swatch.style.background = toned(swatch.dataset.colour);
   const ink = css("--ink"), quiet = css("--quiet"), line = css("--line");
   for (const chart of Object.values(charts)) {
     const [root] = chart.roots();
@@ -235,9 +269,11 @@ function paint() {
 function listen() {
   element("model").addEventListener("change", (event) => {
     chooseModel(data.models.find((model) => model.name === event.target.value));
+    paint();
     show();
   });
   element("methods").addEventListener("change", (event) => { chosen.method = event.target.value; show(); });
+  element("curves").addEventListener("change", ({ target }) => { drawn[target.checked ? "add" : "delete"](target.value); show(); });
   element("ratio").addEventListener("input", (event) => { chosen.ratio = curve()[event.target.value].ratio; show(); });
   element("layer").addEventListener("change", (event) => { chosen.layer = Number(event.target.value); show(); });
   element("plane").addEventListener("change", (event) => { chosen.plane = event.target.value; show(); });

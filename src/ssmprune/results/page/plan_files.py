@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -35,17 +37,17 @@ class Cut:
 
 
 class Store:
-    """Compressed pieces, each different one once."""
+    """Compressed pieces, each different one once; masks are stored as bits, and say of how many states they are."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self.encoded: list[str] = []
+        self.encoded: list[str | list[int | str]] = []
         self._places: dict[bytes, int] = {}
 
     @property
     def size(self) -> int:
         """Return its bytes in the page."""
-        return sum(map(len, self.encoded))
+        return sum(map(_size, self.encoded))
 
     def add(self, piece: bytes) -> int:
         """Store a piece unless it is there, and return its number."""
@@ -56,8 +58,19 @@ class Store:
 
     def growth(self, pieces: list[bytes]) -> int:
         """Return by how many bytes these would let the page grow."""
-        return sum(len(_encode(piece)) for piece in set(pieces) if piece not in self._places)
+        return sum(_size(_encode(piece)) for piece in set(pieces) if piece not in self._places)
 
 
-def _encode(piece: bytes) -> str:
+def _encode(piece: bytes) -> str | list[int | str]:
+    numbers = np.frombuffer(piece, np.uint8)
+    if len(numbers) and numbers.max() <= 1:
+        return [len(numbers), _compress(np.packbits(numbers).tobytes())]
+    return _compress(piece)
+
+
+def _compress(piece: bytes) -> str:
     return base64.b64encode(zlib.compress(piece, 9)).decode()
+
+
+def _size(encoded: str | list[int | str]) -> int:
+    return len(encoded) if isinstance(encoded, str) else len(json.dumps(encoded))
