@@ -49,6 +49,7 @@ def thinking() -> list[Figure]:
             Config("s4d", 1, 10, 256, (256 * 32,) * 6, bidirectional=True),
             60.0,
         ),
+        "surgeon, S5, 1 layer of 1,024 pairs and 1,024 outputs": (Config("s5", 1, 10, 1024, (1024,)), 60.0),
     }
     figures = []
     for what, (config, limit) in sizes.items():
