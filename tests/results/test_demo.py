@@ -41,7 +41,7 @@ def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, t
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # importing it raises ImportError
     said = []
 
-    def run(tick, compute):
+    def run(tick, engine):
         said.append(capsys.readouterr().err)
         return ROWS
 
@@ -61,7 +61,7 @@ def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, t
 
 def test_the_demo_says_why_all_pruned_still_answers(monkeypatch, tmp_path, ssmprune):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "demo", lambda tick, compute: ROWS)
+    monkeypatch.setattr(demo, "demo", lambda tick, engine: ROWS)
     result = ssmprune("demo")
     assert "At 100% a pair of states stays in every layer" in result.stdout
     assert (tmp_path / "demo.png").exists()
