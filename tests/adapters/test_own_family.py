@@ -289,7 +289,7 @@ def test_the_contract_finds_a_changed_original(model):
 
 
 def test_families_that_never_lose_states_must_refuse(model):
-    with pytest.raises(AssertionError, match="was cut"):
+    with pytest.raises(AssertionError, match="was pruned by shrink"):
         check_adapter(LeakyAdapter(), model, run, shrinks=False)
 
 

@@ -48,7 +48,7 @@ KEY = {
     **{"split": TEXT, "examples": COUNT, "rate": RATE},
 }
 MEASURED = {
-    **{"task": TEXT, "accuracy": FINITE, "loss": NUMBER, "states": COUNTS, "states_before": COUNTS},
+    **{"task": TEXT, "accuracy": SHARE, "loss": NUMBER, "states": COUNTS, "states_before": COUNTS},
     **{"parameters": COUNT, "parameters_before": COUNT},
 }
 MEASURED_OPTIONAL = {"speed": FINITE, "right": TEXT}
