@@ -44,7 +44,7 @@ check: $(READY)
 	$(VENV)/bin/mypy
 
 quick: check
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --hypothesis-profile=quick
 
 test: check
 	$(PYTEST)

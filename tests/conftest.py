@@ -13,6 +13,7 @@ from ssmprune.cli import main
 
 # The same examples in every run, so that a failure can be repeated; how long one takes depends on the machine.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=20)  # `make quick`
 settings.load_profile("repeatable")
 
 

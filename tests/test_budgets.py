@@ -39,7 +39,7 @@ def energy(work, plan):
 
 
 @pytest.mark.filterwarnings("ignore:Nothing was pruned")
-@pytest.mark.parametrize("case", range(60))
+@pytest.mark.parametrize("case", [*range(6), *(pytest.param(case, marks=pytest.mark.slow) for case in range(6, 60))])
 def test_the_returned_model_keeps_its_budget(case):
     rng = np.random.default_rng(case)
     net = model(*KINDS[case % len(KINDS)])

@@ -77,6 +77,7 @@ class Elements(HTMLParser):
             self.scripts[-1] += text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_has_the_same_elements_whatever_names_hold(name, clean, tmp_path):
     pytest.importorskip("bokeh")
@@ -132,6 +133,7 @@ def test_the_terminal_shows_names_letter_by_letter(name, ssmprune, tmp_path):
         assert "[bold]loud[/bold]" in "".join(shown.stdout.split("\n"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["$\\frac$", "a$b", "{x_1}^"])
 def test_figures_take_no_name_for_mathematics(name, clean, tmp_path):
     found = renamed(clean, tmp_path / "results", name)

@@ -94,6 +94,7 @@ def transfer(system, w):
     return system.gain / 2 * (one_half + other_half)
 
 
+@pytest.mark.slow
 @kinds
 def test_the_model_computes_the_reduced_systems(family, bidirectional, delay):
     net = model(family, bidirectional, delay)

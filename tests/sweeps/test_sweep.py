@@ -215,6 +215,7 @@ def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
     assert Key("two", FULL, 0.0, 0, "test", test, 1.0) in found.by_key
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
     plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30, max_loss=3.0)
     monkeypatch.setattr(cells, "batch_size", lambda split: 2)
