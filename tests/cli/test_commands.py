@@ -121,6 +121,21 @@ def test_models_of_other_codes_are_pointed_to_import(file, verb, ssmprune, tmp_p
     assert f"ssmprune import {corpus} --family FAMILY" in refused.stderr
 
 
+def test_no_command_is_told_as_such(ssmprune):
+    nothing = ssmprune()
+    assert nothing.returncode == 2
+    assert "A command is missing." in nothing.stderr
+
+
+def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
+    assert ssmprune("export", checkpoint, "--out", tmp_path / "model.c").returncode == 0
+    assert "model_step" in (tmp_path / "model.h").read_text()
+    refused = ssmprune("export", checkpoint, "--format", "onnx", "--out", tmp_path / "other.c")
+    assert refused.returncode == 2
+    assert "--format onnx does not go with other.c" in refused.stderr
+    assert not (tmp_path / "other.c").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

@@ -233,3 +233,8 @@ def test_libraries_are_kept_in_the_cache_of_the_user(monkeypatch, tmp_path):
     assert build.default_folder() == tmp_path / "ssmprune" / "compiled"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert build.default_folder() == Path.home() / ".cache" / "ssmprune" / "compiled"
+
+
+def test_other_modules_are_refused_by_name():
+    with pytest.raises(sp.InputError, match="`compile` takes ssmprune's own classifiers; this is Linear"):
+        sp.compile(torch.nn.Linear(2, 2))

@@ -30,6 +30,7 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "steps a second in C": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
 }
+FORMATS = {".c": "c", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
 
 
 @app.command()
@@ -62,7 +63,9 @@ def quantize(
 def export(
     checkpoint: Checkpoint,
     out: Out,
-    format: Annotated[str, typer.Option("--format", help="c, onnx or torch-export.")] = "onnx",
+    format: Annotated[
+        str | None, typer.Option("--format", help="c, onnx or torch-export; by the ending of --out, else onnx.")
+    ] = None,
     mode: Annotated[
         str, typer.Option("--mode", help="sequence, or stream: one step, the state goes in and out.")
     ] = "sequence",
@@ -73,6 +76,7 @@ def export(
     from ..deploy import export
     from ..deploy.c import export_c
 
+    format = _format(format, out)
     if format == "c":
         export_c(load(checkpoint), out)
         mode = "sequence and stream"
@@ -80,6 +84,14 @@ def export(
         export(load(checkpoint), out, format=format, mode=mode)
     facts = {"format": format, "mode": mode, "bytes": Path(out).stat().st_size, "out": str(out)}
     show(facts, as_json, table(str(checkpoint), [facts]))
+
+
+def _format(named: str | None, out: Path) -> str:
+    """Return the format that is named, else the one that the file's ending stands for; both must agree."""
+    by_ending = FORMATS.get(out.suffix)
+    if named in FORMATS.values() and by_ending not in (None, named):
+        raise InputError(f"--format {named} does not go with {out.name}, which ends like a file of {by_ending}.")
+    return named or by_ending or "onnx"
 
 
 def rounding(bits: Bits = 8) -> None:

@@ -85,7 +85,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     """Return what typer says, with the word it is about, and where to read more."""
-    message = str(error.format_message())
+    message = str(error.format_message()) or "A command is missing."  # typer has printed the help
     names = getattr(getattr(error, "param", None), "opts", [])
     given = [word for name in names for word in _given(name, arguments)]
     if given and not any(word in message for word in given):

@@ -31,6 +31,10 @@ def compile(model: Classifier, *, threads: int | None = None, cache: str | os.Pa
     s = fast.stream()
     logits = s(x_k)               # x_k (1, inputs): the logits of the sequence so far
     """
+    from ..models.classifier import Classifier
+
+    if not isinstance(model, Classifier):
+        raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     if threads is not None and threads < 1:
         raise InputError(f"A model needs at least one thread, not {threads}.")
     return Compiled(model, threads or _cores(), None if cache is None else Path(cache))

@@ -33,7 +33,8 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
     """Return `root`, else $SSMPRUNE_DATA, else the user's cache folder (which need not exist yet)."""
     named = root or os.environ.get(VARIABLE)
     if not named:
-        why = f"No data folder was named: give one or set ${VARIABLE}. To use your cache folder, pooch is needed"
+        unnamed = f"No data folder was named: give one (--data) or set ${VARIABLE}."
+        why = f"{unnamed} To fetch data into your cache folder, pooch is needed"
         return Path(need("pooch", "data", why).os_cache("ssmprune"))
     folder = Path(named).expanduser()
     if not folder.is_dir():
