@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
+
+from .errors import InputError
 
 
 def members(package: str, path: Iterable[str]) -> list[ModuleType]:
@@ -17,3 +21,18 @@ def members(package: str, path: Iterable[str]) -> list[ModuleType]:
     """
     names = (entry.name for entry in pkgutil.iter_modules(path))
     return [importlib.import_module(f"{package}.{name}") for name in names if not name.startswith("_")]
+
+
+def plugged_in(kind: str) -> Iterator[tuple[Any, str]]:
+    """Yield what other packages bring, and where it is from: entry points of the group `ssmprune.KINDs`.
+
+    Each names a member, or a module that exports it by its kind in capitals.
+    """
+    for entry in entry_points(group=f"ssmprune.{kind}s"):
+        origin = f"{entry.name} ({entry.value})"
+        try:
+            named = entry.load()
+            member = getattr(named, kind.upper()) if isinstance(named, ModuleType) else named
+        except Exception as error:  # whatever another package's module may raise
+            raise InputError(f"The {kind} {origin} does not load: {error}") from error
+        yield member, origin

@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
-from types import ModuleType
 from typing import Any
 
-from .._registry import members
+from .._registry import members, plugged_in
 from ..arrays import Complex, Mask, Real
 from ..errors import InputError
 from ..system import DiagonalSystem
@@ -95,15 +93,7 @@ def found() -> dict[str, Adapter]:
 @cache
 def _plugged_in() -> tuple[Adapter, ...]:
     """Load the adapters of other packages: an entry point names the adapter, or a module that exports `ADAPTER`."""
-    adapters = []
-    for entry in entry_points(group="ssmprune.adapters"):
-        try:
-            named = entry.load()
-            adapter = named.ADAPTER if isinstance(named, ModuleType) else named
-        except Exception as error:  # whatever another package's module may raise
-            raise InputError(f"The adapter {entry.name} ({entry.value}) does not load: {error}") from error
-        adapters.append(_checked(adapter, f"{entry.name} ({entry.value})"))
-    return tuple(adapters)
+    return tuple(_checked(*found) for found in plugged_in("adapter"))
 
 
 def _checked(adapter: Any, origin: str) -> Adapter:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from .. import _registry
 from ..arrays import is_count
 from ..errors import InputError
 from ..files import existing
@@ -38,15 +37,7 @@ def tasks_in(path: Path) -> list[Task]:
 
 def plugged_in() -> list[Task]:
     """Load the tasks of other packages: an entry point names a task, or a module that exports `TASK`."""
-    tasks = []
-    for entry in entry_points(group="ssmprune.tasks"):
-        try:
-            named = entry.load()
-            task = named.TASK if isinstance(named, ModuleType) else named
-        except Exception as error:  # whatever another package's module may raise
-            raise InputError(f"The task {entry.name} ({entry.value}) does not load: {error}") from error
-        tasks.append(checked(task, f"{entry.name} ({entry.value})"))
-    return tasks
+    return [checked(*found) for found in _registry.plugged_in("task")]
 
 
 def checked(task: Any, origin: str) -> Task:
