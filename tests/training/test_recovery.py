@@ -1,6 +1,7 @@
 """Recovery: what it mends, that it never harms, that it goes on after a kill to the bit."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -163,6 +164,19 @@ def test_time_is_a_cap():
     model = classifier()
     outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1e-9, steps=50)
     assert outcome.steps == 1
+
+
+def test_a_slow_machine_takes_fewer_steps_and_ends_in_time(monkeypatch):
+    seconds = itertools.count()
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(seconds)))  # a step a second
+    rates = []
+    monkeypatch.setattr(module, "one_cycle", lambda share: rates.append(share) or 0.1)
+    model = classifier()
+    outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1)
+    assert outcome.finished
+    assert 32 <= outcome.steps <= 44  # 60 seconds less 16 validations of a second
+    assert outcome.seconds < 60
+    assert rates[-1] == outcome.steps / (outcome.steps + 1)
 
 
 def test_padding_teaches_nothing():

@@ -35,6 +35,8 @@ What = Literal["all", "states"]
 WHAT = {"all": "every parameter", "states": "the parameters of the SSM layers"}
 PACE = 180  # steps in a minute, of 32 sequences of 1,024 steps: what two cores do easily
 FEWEST_STEPS = 32
+TRIAL = 8  # steps after which a machine that cannot keep this pace gets a shorter plan,
+CAUTION = 0.9  # which fills this share of the time
 LARGEST_RATE = 1e-3
 HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
 VALIDATIONS = 16  # in the time that was planned
@@ -95,6 +97,7 @@ class _Position:
     best: tuple[float, float | None] = (0.0, None)
     waiting: int = 0  # validations since the best
     ended: bool = False
+    steps: int = 0  # that are planned
 
 
 class Recovery(Generic[Model]):
@@ -153,28 +156,34 @@ class Recovery(Generic[Model]):
     ) -> Recovered[Model]:
         """Learn for so many steps, by default as many as these minutes allow two cores, but no longer than they last.
 
+        A slower machine takes fewer steps, so that the rate still falls to zero within the time.
+
         state: a file from which the same call goes on, to the bit, after a kill.
         """
         if not 0 < minutes < math.inf:
             raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
         planned = self._planned(minutes) if steps is None else steps
         optimizer = torch.optim.Adam(self._groups())
-        position, best = _Position(before=self.before, best=self.before), _copied(self.student)
+        position = _Position(before=self.before, best=self.before, steps=planned)
+        best = _copied(self.student)
         identity = self._identity(planned)
         if state is not None and state.exists():
             position, best = _load(state, identity, self.student, optimizer)
         elif self.before.damage <= NEGLIGIBLE:
             position.ended = True
-        every, clock = math.ceil(planned / VALIDATIONS), time.monotonic() - position.seconds
+        clock = time.monotonic() - position.seconds
         stopping = collect_stop_requests(state is not None)
         with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
             while not position.ended and not asked_to_stop:
+                bar.total = position.steps
                 bar.show(position.step, "Recovering", str(Standing(*position.best)))
-                self._learn(optimizer, position.step, planned)
+                self._learn(optimizer, position.step, position.steps)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
-                position.ended = position.step >= planned or position.seconds > 60 * minutes
-                if position.step % every == 0 or position.ended:
+                if position.step == TRIAL:
+                    position.steps = self._that_fit(position, 60 * minutes)
+                position.ended = position.step >= position.steps or position.seconds > 60 * minutes
+                if position.step % math.ceil(position.steps / VALIDATIONS) == 0 or position.ended:
                     best = self._judge(position, best)
                     if state is not None:
                         _save(state, identity, self.student, optimizer, position, best)
@@ -202,6 +211,14 @@ class Recovery(Generic[Model]):
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
         size = max(len(lesson.x) for lesson in self.lessons)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
+
+    def _that_fit(self, position: _Position, seconds: float) -> int:
+        """Return how many of the planned steps the time has room for, beside the validations, at the speed so far."""
+        start = time.monotonic()
+        self.standing()
+        room = seconds - VALIDATIONS * (time.monotonic() - start)
+        fit = int(CAUTION * room * position.step / position.seconds)
+        return min(position.steps, max(FEWEST_STEPS, fit))
 
     def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
         """Validate: return the best weights, and note whether it is time to stop."""
