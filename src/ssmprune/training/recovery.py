@@ -162,7 +162,7 @@ class Recovery(Generic[Model]):
         """
         if not 0 < minutes < math.inf:
             raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
-        planned = self._planned(minutes) if steps is None else steps
+        planned = self.planned_steps(minutes) if steps is None else steps
         optimizer = torch.optim.Adam(self._groups())
         position = _Position(before=self.before, best=self.before, steps=planned)
         best = _copied(self.student)
@@ -207,7 +207,7 @@ class Recovery(Generic[Model]):
             same += count * agreement(given, expected) if self.classifies else 0.0
         return Standing(damage / total, same / total if self.classifies else None)
 
-    def _planned(self, minutes: float) -> int:
+    def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
         size = max(len(lesson.x) for lesson in self.lessons)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
