@@ -18,7 +18,7 @@ def make(seed, family, **options):
     """A random model whose norms, B and masks are not those of the initialisation."""
     torch.manual_seed(seed)
     rng = random.Random(seed)
-    width = rng.choice([3, 8, 13])
+    width = rng.choice([3, 16, 13])
     states = [rng.choice([1, 5, 8]) if family == "s5" else rng.choice([0, 5, 3 * width]) for _ in range(2)]
     sizes = {"inputs": rng.choice([1, 3, 9]), "outputs": rng.choice([2, 10]), "width": width, "states": tuple(states)}
     model = Classifier(Config(family, **sizes, train_B=True, **options)).eval()

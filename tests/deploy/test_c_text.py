@@ -80,7 +80,7 @@ def array_of(text, name):
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_file_holds_the_whole_numbers_of_the_grid(bits):
-    model = quantize(make(1, "s5", activation="half_glu1"), bits)
+    model = quantize(make(5, "s5", activation="half_glu1"), bits)
     width, each = model.config.width, 32 // bits
     panels = np.array(array_of(sources(model).c, "gate_0")).reshape(-1, -(-width // each), 8)
     whole, digits = np.where(panels < 2**31, panels, panels - 2**32), []

@@ -65,7 +65,8 @@ def quantize(
         shape, parts = _rows(model.get_submodule(owner), leaf, inputs.get(owner), states.get(owner))
         if parts:
             weights = parameter.detach().double().cpu().numpy()
-            numbers, scale = round_weights(weights, shape, parts, largest_number(bits_of(name, bits)))
+            largest = largest_number(bits_of(name, weights.shape, bits))
+            numbers, scale = round_weights(weights, shape, parts, largest)
             scales[name] = torch.from_numpy(scale).to(parameter)
             values = torch.from_numpy(numbers).to(parameter) * spread_scale(model, name, scales[name])
             rounded.get_parameter(name).data.copy_(values)

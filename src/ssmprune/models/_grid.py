@@ -25,6 +25,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 SCALE = ".scale"  # what the name of a parameter's scales adds to its own
 
 BITS = (8, 4)
+SHORT = 8  # weights in a row that 4 bits make no smaller than its scale is
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,18 @@ class Grid:
     scales: dict[str, Tensor]  # (rows, 1), (n, 1, 1) for B, (directions, H, 1, 1) for C, (directions, H) for S4D's C
 
 
-def bits_of(name: str, bits: int) -> int:
-    """Return the bits of one parameter: encoder and head keep 8, for they are small and all the signal passes them.
+def bits_of(name: str, shape: tuple[int, ...], bits: int) -> int:
+    """Return the bits of one parameter; some keep 8, where 4 would save next to nothing and cost much.
 
-    >>> bits_of("encoder.weight", 4), bits_of("layers.0.gate.weight", 4)
+    Those are encoder and head, for they are small and all the signal passes them, and dense layers of short rows.
+
+    >>> bits_of("encoder.weight", (64, 9), 4), bits_of("layers.0.gate.weight", (64, 64), 4)
     (8, 4)
+    >>> bits_of("layers.0.gate.weight", (8, 8), 4)
+    8
     """
-    return bits if name.startswith("layers.") else max(bits, 8)
+    short = name.endswith(".weight") and shape[-1] <= SHORT
+    return bits if name.startswith("layers.") and not short else max(bits, 8)
 
 
 def largest_number(bits: int) -> int:
@@ -90,9 +96,9 @@ def whole_numbers(model: Classifier) -> dict[str, Tensor] | None:
             return None
         weights, spread = model.get_parameter(name).detach(), spread_scale(model, name, scale)
         rounded = (weights / spread).round()
-        if rounded.abs().max() > largest_number(bits_of(name, model.grid.bits)) or not torch.equal(
-            rounded * spread, weights
-        ):
+        if rounded.abs().max() > largest_number(
+            bits_of(name, tuple(weights.shape), model.grid.bits)
+        ) or not torch.equal(rounded * spread, weights):
             return None
         numbers[name] = rounded.to(torch.int8)
     return numbers
@@ -105,7 +111,7 @@ def to_file(model: Classifier, tensors: Arrays) -> tuple[Arrays, str | None]:
         return tensors, None
     stored = dict(tensors)
     for name, values in numbers.items():
-        stored[name] = pack(values.cpu().numpy(), bits_of(name, model.grid.bits))
+        stored[name] = pack(values.cpu().numpy(), bits_of(name, tuple(values.shape), model.grid.bits))
         stored[name + SCALE] = model.grid.scales[name].cpu().numpy()
     return stored, str(model.grid.bits)
 
@@ -121,7 +127,8 @@ def from_file(model: Classifier, stored: Arrays, text: str) -> tuple[Arrays, Gri
             raise InputError(f"{name} needs whole numbers and scales {shape}")
         if not (np.isfinite(scale) & (scale > 0)).all():
             raise InputError(f"the scales of {name} must be positive and finite")
-        numbers = unpack(numbers, tuple(model.get_parameter(name).shape), bits_of(name, bits), name)
+        full = tuple(model.get_parameter(name).shape)
+        numbers = unpack(numbers, full, bits_of(name, full, bits), name)
         spread = scale
         if scale.ndim == 2 and numbers.ndim == 3:  # S4D's C: a scale for each channel of a direction
             channel = stored[name.removesuffix("C") + "channel"]

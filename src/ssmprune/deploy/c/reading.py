@@ -58,7 +58,8 @@ class _Reader:
         """Return a parameter as it is, or as whole numbers; their scales; how many bits they have."""
         if self.whole is None or self.grid is None:
             return _array(self.model.get_parameter(name)), None, 8
-        return _array(self.whole[name].double()), _array(self.grid.scales[name].double()), bits_of(name, self.grid.bits)
+        whole, scales = self.whole[name], self.grid.scales[name]
+        return _array(whole.double()), _array(scales.double()), bits_of(name, tuple(whole.shape), self.grid.bits)
 
     def _dense(self, path: str) -> Dense:
         weight, scale, bits = self._weights(f"{path}.weight")

@@ -157,7 +157,9 @@ class _Writer:
             "LONGEST": longest,
             "LONGEST_OF_ALL": longest_of_all,
             "TAKEN_OUT": FLOAT * longest_of_all,
-            "BITS": "4 bits (first and last layers: 8)" if self.numbers.bits == 4 else "8 bits",
+            "BITS": "4 bits (first and last layers and rows of up to 8 weights: 8)"
+            if self.numbers.bits == 4
+            else "8 bits",
             "NORM_EPS": f"{config.norm_eps:.9g}",
             "MODE_PARTS": 4 + 2 * config.bidirectional,
             "STATES": max(1, sum(states)),

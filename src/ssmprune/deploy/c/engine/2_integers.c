@@ -33,7 +33,7 @@ typedef struct {
     int row;              /* from one step's x to the next */
     int panels;           /* outputs / PANEL, rounded up; also the way from one step's y to the next, in panels */
 #if FOUR_BITS
-    int bits;             /* of a weight: 4, but 8 in the first and last layers */
+    int bits;             /* of a weight: 4, but 8 in the first and last layers and short rows */
 #endif
     const uint32_t *weights;
     const float *scale;   /* panels * PANEL */
