@@ -109,6 +109,7 @@ def test_a_model_is_timed_on_the_inputs_given():
         (sp.max_memory, float("nan"), "megabytes; got nan"),
         (sp.max_latency, -2, "milliseconds; got -2"),
         (lambda points: sp.max_loss(points, len), 101, "from 0 to 100; got 101"),
+        (lambda points: sp.max_loss(points, None), 1, "takes labelled batches, or a function .* got NoneType"),
     ],
 )
 def test_targets_out_of_range_are_refused(target, value, message):

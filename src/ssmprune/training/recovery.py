@@ -26,7 +26,7 @@ from ..errors import InputError, one_of
 from ..files import load_tensors, save_tensors
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ._lessons import SEQUENCES, agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
+from ._lessons import agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
 from .state import fingerprint
 from .train import collect_stop_requests
 
@@ -123,14 +123,14 @@ class Recovery(Generic[Model]):
         refuse_what_cannot_run(model)
         self.small, self.what, self.seed, self.adapter = small, what, seed, adapter
         self.student, self.teacher = copy.deepcopy(small).eval(), copy.deepcopy(model).eval().requires_grad_(False)
-        every = lessons(data, SEQUENCES)
-        self.length = max(lesson.x.shape[1] for lesson in every)
-        size = max(len(lesson.x) for lesson in every)
-        count = max(1, round(min(HELD_OUT * len(every), MOST_HELD_OUT / size)))
-        order = np.random.default_rng(seed).permutation(len(every))
-        self.lessons = [every[k] for k in sorted(order[count:])]
+        batches = lessons(data)
+        self.length = max(batch.x.shape[1] for batch in batches)
+        size = max(len(batch.x) for batch in batches)
+        count = max(1, round(min(HELD_OUT * len(batches), MOST_HELD_OUT / size)))
+        order = np.random.default_rng(seed).permutation(len(batches))
+        self.lessons = [batches[k] for k in sorted(order[count:])]
         with torch.no_grad():
-            parts = [part for k in sorted(order[:count]) for part in in_memory(every[k])]
+            parts = [part for k in sorted(order[:count]) for part in in_memory(batches[k])]
             self.held_out = [(part, answer(self.teacher, part)) for part in parts]
         self.known: dict[int, list[Tensor]] = {}  # what the whole model answered, where that is no long sequence
         self.classifies = isinstance(small, Classifier)
