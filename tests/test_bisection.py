@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ssmprune.allocation import kept_count
 from ssmprune.errors import InputError
-from ssmprune.targets.bisection import GRID, Largest, largest_within, ratio_for
+from ssmprune.targets.bisection import GRID, Largest, largest_within, most_trials, ratio_for
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))
@@ -51,3 +51,14 @@ def test_nothing_is_tried_above_the_grid_and_wrong_grids_are_refused():
     assert tried == [0.5]
     with pytest.raises(InputError, match="above 0"):
         largest_within(lambda ratio: 0, 1.0, 64, [0.0, 0.5])
+
+
+@pytest.mark.parametrize("states", [1, 3, 10, 16, 100, 257])
+def test_no_search_tries_more_ratios_than_is_said(states):
+    def count(budget):
+        tried = []
+        largest_within(lambda ratio: tried.append(ratio) or ratio, budget, states)
+        return len(tried)
+
+    most = max(count(removed / states - 1e-6) for removed in range(states + 1))
+    assert most <= most_trials(states) <= most + 1

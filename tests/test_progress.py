@@ -1,7 +1,8 @@
-"""The progress bar: what it writes where somebody watches, and that it is silent elsewhere."""
+"""The progress bar: what it draws on a terminal, and the few lines that a file or pipe gets instead."""
 
 import pytest
 
+from ssmprune import progress
 from ssmprune.progress import Bar, track
 
 
@@ -28,12 +29,44 @@ def test_a_bar_that_is_not_shown_says_nothing(terminal, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_brief_bar_shows_on_a_terminal_only(terminal, capsys, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is set."""
+    time = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: time[0])
+    return time
+
+
+def test_a_pipe_gets_plain_lines_and_not_many(clock, capsys):
+    with Bar("Evaluating", 1000) as bar:
+        for step in range(1000):
+            clock[0] = 2.0 * step
+            bar.update()
+        bar.say("half-way\x1b[31m")
+    out, err = capsys.readouterr()
+    *lines, said = err.splitlines()
+    assert out == ""
+    assert len(lines) == 19  # each twentieth but the last
+    assert lines[0] == "Evaluating: 50 of 1,000, about 31 minutes left"
+    assert lines[-1] == "Evaluating: 950 of 1,000, about 2 minutes left"
+    assert said == r"half-way\x1b[31m"
+
+
+def test_a_pipe_hears_of_slow_work_every_ten_minutes_and_of_fast_work_nothing(clock, capsys):
+    with Bar(total=100_000) as bar:
+        for step in range(1, 41):
+            clock[0] = 100.0 * step
+            bar.show(step, "smnist-s5, LAST", "loss 0.5")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6
+    assert lines[0] == "smnist-s5, LAST: 6 of 100,000, loss 0.5, about 2778 hours left"
+    assert list(track(range(1000), 1000, "Reading")) == list(range(1000))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_brief_bar_goes_when_it_is_done(terminal, capsys):
     assert list(track(range(3), 3, "Reading")) == [0, 1, 2]
     assert "Reading" in capsys.readouterr().err
-    monkeypatch.delenv("FORCE_COLOR")
-    assert list(track(range(3), 3, "Reading")) == [0, 1, 2]
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_download_is_driven_as_pooch_does(terminal, capsys):

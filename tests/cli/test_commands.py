@@ -241,8 +241,15 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     words = ("prune", model, "--max-loss", 5, "--out", tmp_path / "small.st", "--json")
     assert "has no card that names a task; give --validate" in " ".join(ssmprune(*words).stderr.split())
     cards.write_card(model, {"task": "toy"})
-    facts = json.loads(ssmprune(*words).stdout)
+    result = ssmprune(*words)
+    facts = json.loads(result.stdout)
     found, (note,) = facts["ratio"], facts["budgets"]
+    first, whole, *trials = result.stderr.splitlines()
+    assert first.startswith("The whole model and at most 11 pruned ones answer 40 validation examples each")
+    assert re.fullmatch(r"The whole model: \S+%", whole)
+    assert 0 < len(trials) <= 11
+    for number, trial in enumerate(trials, 1):
+        assert re.fullmatch(rf"\d+ states left: \S+%; at most {11 - number} more to try, about .* seconds", trial)
     assert re.search(r"max_loss 5.* accuracy \S+% \(\S+ to \S+ % with 95 % confidence, on 40 examples\) after", note)
     too_few = ssmprune(*words, "--examples", 999)
     assert too_few.returncode == 2

@@ -87,8 +87,13 @@ def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_
         "│ states │ 32 │ 16 │",
         "steps a second in C",
         "accuracy",
+        f"│ digits.card.json │ {(tmp_path / 'out' / 'digits.card.json').stat().st_size:,} │",
     ):
         assert words in text
+    first, *others = result.stderr.splitlines()
+    assert first.startswith("Pruning ")
+    assert "a few minutes" in first
+    assert [line.split()[0] for line in others] == ["Calibrating", "Measuring", "Writing"]
     assert names(tmp_path / "out") == ["digits.c", "digits.card.json", "digits.h", "digits.safetensors"]
 
 

@@ -113,6 +113,7 @@ def deploy(bits: int, **options: Any) -> None:
     checkpoint, folder = options["checkpoint"], options["out"]
     check_bits(bits)
     check_new_folder(folder)
+    say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
     name = bundle.bundle_name(checkpoint)
     split = _test_examples(options)
     decision = decide(
@@ -123,9 +124,11 @@ def deploy(bits: int, **options: Any) -> None:
     small = decision.work.shrink(decision.plan)
     small.history = (*model.history, f"pruned by {decision.plan.title}")
     small = quantize(small, bits, data=decision.work.batches, sequences=None)
+    say("Measuring the size, speed and accuracy of the model before and after.")
     before, after = (bundle.measure(seen) | _score(seen, split) for seen in (model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
+    say("Writing the checkpoint, C and ONNX.")
     card = bundle.write_bundle(folder, name, small, card)
     _show_bundle(card, folder, decision.as_json)
 
@@ -168,7 +171,8 @@ def _show_bundle(card: dict[str, Any], folder: Path, as_json: bool) -> None:
         {"": title, **{when: _text(card[when].get(key), form) for when in ("before", "after")}}
         for title, (key, form) in ROWS.items()
     ]
-    files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in card["files"].items()])
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}  # the card's is in no card
+    files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in sizes.items()])
     changes = table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]])
     show(card | {"out": str(folder)}, as_json, Group(changes, files))
 

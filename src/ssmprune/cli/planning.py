@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group
 
 from .. import targets, tasks
+from ..apply import read
+from ..calibration.batches import count
 from ..certificates import Certificate
 from ..certificates import certify as certify_plan
 from ..errors import InputError
@@ -20,8 +23,10 @@ from ..files import check_writable
 from ..limits import Limits
 from ..models import cards, load
 from ..plan import Plan
+from ..progress import duration
 from ..pruning import Pruning, find_ratio
 from ..targets import Target
+from ..targets.bisection import most_trials
 from ..tasks._task import Split, fewer
 from .common import (
     Cap,
@@ -142,6 +147,8 @@ def decide(
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     model = load(checkpoint)
     batches = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
+    if batches is not None:
+        say(f"Calibrating on {count(batches):,} sequences of {calibrate}.")
     work = Pruning(
         model,
         None if method is None else method_named(method),
@@ -154,7 +161,12 @@ def decide(
 
     def loss_of(points: float) -> Target:
         split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        return targets.max_loss(points, _Accuracy(split, model, batches, finish))
+        trials = most_trials(work.states)
+        say(
+            f"The whole model and at most {trials} pruned ones answer {len(split):,} validation examples each; "
+            "this may take minutes."
+        )
+        return targets.max_loss(points, _Accuracy(split, model, batches, finish, trials))
 
     goals: Goals = {
         "--max-energy": (max_energy, targets.max_energy),
@@ -167,14 +179,19 @@ def decide(
     return Decision(plan, work, certify_plan(plan, work.systems, work.moments) if certify else {}, out, as_json)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Accuracy:
-    """The accuracy on validation data of pruned models as they will be once `finish` is done with them."""
+    """The accuracy on validation data of pruned models as they will be once `finish` is done with them.
+
+    Each is told on stderr, with the time that the search may still take.
+    """
 
     split: Split
     model: Classifier
     batches: list[Any] | None
     finish: Finish | None
+    trials: int  # of pruned models, that may still come
+    began: float = field(default_factory=monotonic)  # the present trial
 
     @property
     def examples(self) -> int:
@@ -183,9 +200,19 @@ class _Accuracy:
     def __call__(self, small: Classifier) -> float:
         from ..training.evaluate import evaluate
 
-        if self.finish is not None and small is not self.model:
-            small = self.finish(small, self.batches)
-        return evaluate(small, self.split).accuracy
+        if small is self.model:
+            accuracy = evaluate(small, self.split).accuracy
+            said = f"The whole model: {accuracy:.2%}"
+        else:
+            finished = small if self.finish is None else self.finish(small, self.batches)
+            accuracy = evaluate(finished, self.split).accuracy
+            self.trials -= 1
+            states = sum(system.states for system in read(small, unstable="keep").values())
+            left = duration(self.trials * (monotonic() - self.began))
+            said = f"{states:,} states left: {accuracy:.2%}; at most {self.trials} more to try, {left}"
+        self.began = monotonic()
+        say(said)
+        return accuracy
 
 
 def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:

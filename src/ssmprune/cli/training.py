@@ -15,6 +15,7 @@ import typer
 from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
+from ..progress import Bar
 from .common import Checkpoint, Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
 from .planning import takes_options_of
@@ -194,16 +195,19 @@ def evaluate(
     if measure:
         batches = part_of(chosen.load("train", data), measure)
         measure_statistics(model, (batch if isinstance(batch, tuple) else (batch, None) for batch in batches))
-    seen = evaluate(model, fewer(chosen.load(split, data), examples), engine=engine)
-    facts = {
-        "task": chosen.name,
-        "task_parameters": chosen.parameters(),
+    part = fewer(chosen.load(split, data), examples)
+    with Bar("Evaluating", len(part), brief=True) as bar:
+        seen = evaluate(model, part, engine=engine, tick=bar.update)
+    parameters = chosen.parameters()
+    facts = {"task": chosen.name, "task_parameters": parameters, "split": split, "engine": engine, **asdict(seen)}
+    readable = {
+        "task": " ".join([chosen.name, *(f"{name}={value}" for name, value in parameters.items())]),
         "split": split,
         "engine": engine,
-        **asdict(seen),
+        "loss": f"{seen.loss:.4f}",
+        "accuracy": f"{seen.accuracy:.2%}",
+        "examples": f"{seen.examples:,}",
     }
-    readable = facts | {"accuracy": f"{seen.accuracy:.2%}", "loss": f"{seen.loss:.4f}"}
-    readable["task_parameters"] = ", ".join(f"{name} {value}" for name, value in chosen.parameters().items())
     show(facts, as_json, table(str(checkpoint), [readable]))
 
 

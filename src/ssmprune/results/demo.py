@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
 EVALUATIONS = 1 + len(GRID) * len(METHODS)  # how often `tick` is called
-ROUNDS = 3  # of timing
+TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model: of many short ones few meet a busy moment
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GR
         pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
         accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
         small[ratio] = pruned["Surgeon"]
-    speed = _speed(small, torch.from_numpy(images.batch(np.arange(50)).x), engine)
+    speed = _speed(small, torch.from_numpy(images.batch(np.arange(TIMED)).x), engine)
     return [
         Row(ratio, _states(candidate), parameters(candidate), speed[ratio], accuracies[ratio])
         for ratio, candidate in small.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..allocation import kept_count
 from ..errors import InputError
@@ -69,6 +70,17 @@ def search(budget: float, states: int, grid: Sequence[float] = GRID, step: int =
         else:
             too_many = middle
     return Largest(on_grid, exact)
+
+
+def most_trials(states: int, grid: Sequence[float] = GRID) -> int:
+    """Return how many ratios `search` tries at most.
+
+    >>> most_trials(256)
+    15
+    """
+    ends = [0, *(removed_at(ratio, states) for ratio in sorted(grid))]
+    widest = max(above - below for below, above in pairwise(ends))
+    return len(grid) + max(widest - 1, 0).bit_length()
 
 
 def ratio_for(removed: int, states: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from ..deploy.compute import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks._task import Batch, Split, Task
+
+Tick = Callable[[int], object]  # is told how many more examples are done
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,12 @@ def check_fits(model: Classifier, split: Split) -> None:
 
 @torch.no_grad()
 def tally_split(
-    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64], engine: str = "torch"
+    model: nn.Module,
+    split: Split,
+    batch: int,
+    indices: NDArray[np.int64],
+    engine: str = "torch",
+    tick: Tick = lambda count: None,
 ) -> Tensor:
     """Return the `tally` of `model` on the examples `indices` of `split`, in evaluation mode."""
     device = next(model.parameters()).device
@@ -74,13 +81,16 @@ def tally_split(
         for start in range(0, len(indices), batch):
             x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
             sums += tally(logits_of(x, lengths), labels)
+            tick(len(labels))
     return sums
 
 
-def evaluate(model: Classifier, split: Split, batch: int = 50, engine: str = "torch") -> Score:
+def evaluate(
+    model: Classifier, split: Split, batch: int = 50, engine: str = "torch", tick: Tick = lambda count: None
+) -> Score:
     """Return loss and accuracy of `model` on the whole of `split`, computed by torch or one of `deploy.compute`."""
     check_fits(model, split)
-    return score(tally_split(model, split, batch, np.arange(len(split)), engine))
+    return score(tally_split(model, split, batch, np.arange(len(split)), engine, tick))
 
 
 @torch.no_grad()
