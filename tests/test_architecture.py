@@ -157,7 +157,7 @@ except sp.InputError as error:
     print(error)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "2\nModels need PyTorch; install it with `pip install 'ssmprune[torch]'`.\n"
+    assert result.stdout == "2\nModels need PyTorch; run `pip install 'ssmprune[torch]'`.\n"
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 Member = TypeVar("Member")
@@ -24,10 +25,20 @@ def one_of(kind: str, name: object, known: Mapping[str, Member]) -> Member:
     >>> one_of("fruit", "plum", {"apple": 1, "pear": 2})
     Traceback (most recent call last):
     ssmprune.errors.InputError: There is no fruit 'plum'; there are apple, pear.
+    >>> one_of("fruit", "appel", {"apple": 1, "pear": 2})
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: There is no fruit 'appel'; there are apple, pear. Did you mean apple?
     """
     if not isinstance(name, str) or name not in known:
-        raise InputError(f"There is no {kind} {name!r}; there are {', '.join(known) or 'none'}.")
+        names = ", ".join(known) or "none"
+        raise InputError(f"There is no {kind} {name!r}; there are {names}.{suggestion(name, known)}")
     return known[name]
+
+
+def suggestion(name: object, known: Iterable[str]) -> str:
+    """Return a question for the known name that is most like a mistyped one, with a space before it, or nothing."""
+    close = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def visible(text: str) -> str:
@@ -44,12 +55,12 @@ def need(module: str, extra: str, purpose: str) -> Any:
 
     >>> need("no_such_package", "data", "Pathfinder pictures need Pillow")
     Traceback (most recent call last):
-    ssmprune.errors.InputError: Pathfinder pictures need Pillow; install it with `pip install 'ssmprune[data]'`.
+    ssmprune.errors.InputError: Pathfinder pictures need Pillow; run `pip install 'ssmprune[data]'`.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"{purpose}; install it with `pip install 'ssmprune[{extra}]'`.") from error
+        raise InputError(f"{purpose}; run `pip install 'ssmprune[{extra}]'`.") from error
 
 
 def need_torch() -> None:

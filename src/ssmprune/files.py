@@ -22,6 +22,11 @@ from .errors import InputError
 
 ABANDONED = 3600  # seconds after which a part that nobody has renamed belongs to a process that was killed
 OURS = "ssmprune-"  # how the names of our formats begin
+READERS = {  # what reads a file of each
+    "ssmprune-classifier": "ssmprune.load(path)",
+    "ssmprune-plan": "ssmprune.Plan.load(path)",
+    "ssmprune-pruned-module": "ssmprune.load_pruned(model, path), with the model built whole by its own code",
+}
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -191,7 +196,9 @@ def check_format(path: str | os.PathLike[str], about: Mapping[str, str], name: s
     """Refuse a file whose `format` and `version` are not those that a reader expects."""
     given = about.get("format", "")
     if given != name and given.startswith(OURS):
-        raise InputError(f"{path} is a {given.removeprefix(OURS)!s:.40}; expected a {name.removeprefix(OURS)}.")
+        kinds = [kind.removeprefix(OURS).replace("-", " ") for kind in (given, name)]
+        reader = f" Read it with {READERS[given]}." if given in READERS else ""
+        raise InputError(f"{path} is a {kinds[0]:.40}; expected a {kinds[1]}.{reader}")
     if given != name:
         raise InputError(f"{path} was not saved by ssmprune (its format is {given or None!r:.40}).")
     if about.get("version") != str(version):

@@ -160,7 +160,9 @@ def check_ratio(ratio: float) -> None:
 def check_request(method: Method, limits: Limits, seed: int) -> None:
     """Refuse other types in place of a method, limits or a seed, before anything is computed for them."""
     if not isinstance(method, Method):
-        raise InputError(f"method is a Method, as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}.")
+        raise InputError(
+            f"method is a Method, such as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}."
+        )
     if not isinstance(limits, Limits):
         raise InputError(f"limits are ssmprune.Limits, as in Limits(caps=0.9); got {limits!r}.")
     if not is_count(seed):

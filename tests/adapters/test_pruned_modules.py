@@ -126,7 +126,9 @@ def test_mistakes_are_told(tmp_path):
         sp.save_pruned(small.state_dict(), file)
     with pytest.raises(sp.InputError, match="No diagonal SSM layer"):
         sp.save_pruned(nn.Linear(2, 2), file)
-    with pytest.raises(sp.InputError, match="is a pruned-module; expected a classifier"):
+    with pytest.raises(
+        sp.InputError, match=r"is a pruned module; expected a classifier\. Read it with ssmprune\.load_pruned\("
+    ):
         sp.load(file)
     with pytest.raises(sp.InputError, match="`save_pruned`"):
         sp.save(small, tmp_path / "other.safetensors")

@@ -147,8 +147,6 @@ def decide(
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     model = load(checkpoint)
     batches = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
-    if batches is not None:
-        say(f"Calibrating on {count(batches):,} sequences of {calibrate}.")
     work = Pruning(
         model,
         None if method is None else method_named(method),
@@ -161,12 +159,7 @@ def decide(
 
     def loss_of(points: float) -> Target:
         split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        trials = most_trials(work.states)
-        say(
-            f"The whole model and at most {trials} pruned ones answer {len(split):,} validation examples each; "
-            "this may take minutes."
-        )
-        return targets.max_loss(points, _Accuracy(split, model, batches, finish, trials))
+        return targets.max_loss(points, _Accuracy(split, work, finish))
 
     goals: Goals = {
         "--max-energy": (max_energy, targets.max_energy),
@@ -187,11 +180,17 @@ class _Accuracy:
     """
 
     split: Split
-    model: Classifier
-    batches: list[Any] | None
+    work: Pruning[Classifier]
     finish: Finish | None
-    trials: int  # of pruned models, that may still come
-    began: float = field(default_factory=monotonic)  # the present trial
+    trials: int = field(init=False)  # of pruned models, that may still come
+    began: float = field(init=False)  # the present trial
+
+    def __post_init__(self) -> None:
+        self.trials, self.began = most_trials(self.work.states), monotonic()
+        say(
+            f"The whole model and at most {self.trials} pruned ones answer {self.examples:,} validation examples "
+            "each; this may take minutes."
+        )
 
     @property
     def examples(self) -> int:
@@ -200,11 +199,11 @@ class _Accuracy:
     def __call__(self, small: Classifier) -> float:
         from ..training.evaluate import evaluate
 
-        if small is self.model:
+        if small is self.work.model:
             accuracy = evaluate(small, self.split).accuracy
             said = f"The whole model: {accuracy:.2%}"
         else:
-            finished = small if self.finish is None else self.finish(small, self.batches)
+            finished = small if self.finish is None else self.finish(small, self.work.batches)
             accuracy = evaluate(finished, self.split).accuracy
             self.trials -= 1
             states = sum(system.states for system in read(small, unstable="keep").values())
@@ -306,7 +305,9 @@ def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path
     """Return batches of unlabelled inputs of a task, as the checkpoint was trained on it, or of a file."""
     from ..training.calibration_inputs import load_unlabelled
 
-    return list(load_unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
+    batches = list(load_unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
+    say(f"Calibrating on {count(batches):,} sequences of {source}.")
+    return batches
 
 
 def _first_sequence(batches: list[Any] | None) -> Any:

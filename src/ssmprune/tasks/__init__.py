@@ -43,7 +43,7 @@ def get(name: str) -> Task:
     try:
         return one_of("task", name, found())
     except InputError as error:
-        raise InputError(f"{error} A task of your own comes by --task-module FILE.py.") from error
+        raise InputError(f"{error} For a task of your own, give --task-module FILE.py.") from error
 
 
 def add_module(path: Path) -> None:

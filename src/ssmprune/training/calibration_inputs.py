@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from .. import tasks
 from ..calibration.batches import Padded, Unlabelled
-from ..errors import InputError
+from ..errors import InputError, suggestion
 from ..tasks._task import Split, fewer
 from .evaluate import tensors
 
 BATCH = 50
+HOW_TO_SAVE = (
+    "Save an array of numbers (sequences, length, inputs), or of tokens (sequences, length), with "
+    "numpy.save('inputs.npy', x)."
+)
 
 
 def load_unlabelled(
@@ -42,11 +47,19 @@ def part_of(split: Split, sequences: int) -> list[Unlabelled]:
 
 def _from_file(source: str) -> NDArray[Any]:
     if not Path(source).is_file():
-        raise InputError(f"{source!r} is neither a task ({', '.join(sorted(tasks.found()))}) nor a file of inputs.")
+        names = sorted(tasks.found())
+        raise InputError(
+            f"{source!r} is neither a task ({', '.join(names)}) nor a file of inputs.{suggestion(source, names)}"
+        )
+    with Path(source).open("rb") as file:
+        if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            raise InputError(f"{source} is not a .npy file, and no task is called that. {HOW_TO_SAVE}")
     try:
         x = np.load(source, mmap_mode="r", allow_pickle=False)  # mapped: a false claim of size is noticed
     except Exception as error:  # numpy meets a broken header with whatever its parser happens to raise
-        raise InputError(f"{source} is not a readable .npy file ({error}).") from error
+        raise InputError(
+            f"{source} begins like a .npy file but is damaged or holds Python objects. {HOW_TO_SAVE}"
+        ) from error
     if not isinstance(x, np.ndarray) or x.ndim not in (2, 3) or not x.size or x.dtype.kind not in "iuf":
         shape = getattr(x, "shape", type(x).__name__)
         raise InputError(
