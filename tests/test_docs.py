@@ -1,8 +1,10 @@
 """The pages: the tutorial runs, figures are those of the results, the reference is complete, links lead somewhere."""
 
+import io
 import re
 import shlex
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,11 @@ import pytest
 import torch
 
 import ssmprune as sp
+from ssmprune.cli import app
+from ssmprune.cli.failures import command_of
+from ssmprune.models import cards
 from ssmprune.tasks.smnist import TASK
+from tiny_data import write_mnist
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -20,10 +26,11 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "results").glob
 @pytest.mark.slow
 def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names, printed = {}, io.StringIO()
     for language, block in re.findall(r"```(python|sh)\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.DOTALL):
         if language == "python":
-            exec(block, names)
+            with redirect_stdout(printed):
+                exec(block, names)
             continue
         for line in block.splitlines():
             result = ssmprune(*shlex.split(line)[1:])
@@ -43,6 +50,10 @@ def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
     with torch.no_grad():
         assert torch.allclose(torch.from_numpy(names["logits"]), names["small"](image), atol=1e-3)
     assert sum(len(system.log_poles) for system in sp.read(names["patient"]).values()) == 32
+    told = (r"\d+ of 128 states left", "the same outputs: True", r"\[\d+, \d+\] states in its layers")
+    for text in (r"\S+% before, \S+% after", "last at 50%", r"outputs off by \S+%", *told, "after 784 pixels: a 7"):
+        assert re.search(f"^.*{text}$", printed.getvalue(), re.MULTILINE), text
+    assert cards.task_of(Path("small.safetensors"), None).name == "smnist"  # the card went along
 
 
 @pytest.mark.slow
@@ -61,6 +72,42 @@ def test_the_ten_lines_of_the_readme_run_and_each_prunes(tmp_path, monkeypatch):
     assert len(sizes) == 4
     assert max(sizes) < 0.75 * whole
     assert sum(sp.load("small.safetensors").config.states) == sizes[-1]
+
+
+def command_lines(page):
+    """Every command line of ours on a page, in blocks and in running text, without comments."""
+    text = page.read_text().replace("\\\n", "")
+    blocks = re.findall(r"^(?:    )?ssmprune (.+)$", text, re.MULTILINE)
+    inline = re.findall(r"`ssmprune (\w+ [^`]*)`", text)
+    return [shlex.split(line, comments=True) for line in (*blocks, *inline)]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "tasks.md"], ids=lambda page: page.name
+)
+def test_command_lines_lack_nothing(page):
+    """Each is parsed as the command line parses it; a verb alone, as in `ssmprune sweep`, is only a name."""
+    commands = command_of(app).commands
+    for verb, *words in command_lines(page):
+        if words:
+            commands[verb].make_context(verb, words)
+
+
+@pytest.mark.slow
+def test_the_command_lines_of_the_readme_run(ssmprune, tmp_path, monkeypatch):
+    pytest.importorskip("onnxscript")
+    monkeypatch.chdir(tmp_path)
+    shipped = Path(sp.__file__).parent / "demo"
+    shutil.copy(shipped / "smnist-s5.safetensors", "model.safetensors")
+    np.save("inputs.npy", TASK.load("train", shipped).batch(np.arange(10)).x)
+    write_mnist(tmp_path / "data")
+    monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path / "data"))
+    lines = command_lines(ROOT / "README.md")
+    ran = [line for line in lines if line[0] in ("inspect", "prune", "evaluate", "quantize", "export", "deploy")]
+    for line in ran:
+        result = ssmprune(*line)
+        assert result.returncode == 0, (line, result.stderr)
+    assert {line[0] for line in ran} == {"inspect", "prune", "evaluate", "quantize", "export", "deploy"}
 
 
 def test_the_readme_works_outside_the_repository():
