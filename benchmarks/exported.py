@@ -1,4 +1,4 @@
-"""How many steps a second does an exported model take in onnxruntime at batch 1, and is it the same model?
+"""How many steps per second does an exported model take in onnxruntime at batch 1, and is it the same model?
 
 The whole sMNIST-size classifier, full and shrunk with LAST, as a graph for whole sequences of 784 steps and as a graph
 of one step whose state goes in and out. Equality: the logits against torch's, relative to the largest.
@@ -28,7 +28,7 @@ def measure() -> list[Figure]:
     try:
         import onnxruntime  # noqa: F401
     except ImportError:
-        return [Figure("steps a second in onnxruntime (pip install ssmprune[export])", None)]
+        return [Figure("steps per second in onnxruntime (pip install ssmprune[export])", None)]
     config = subjects.found()["smnist-s5"].config
     model, x = subjects.untrained(config), subjects.inputs(config, 1, LENGTH)
     calls: dict[str, Run] = {}

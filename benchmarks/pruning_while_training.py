@@ -3,7 +3,7 @@
 A small sMNIST S5 (2 layers of width 32 and 64 pairs, 8,000 images, 3 epochs) is trained whole, and on a cubic schedule
 down to 30 % of its states. Seconds of processor time on one thread; accuracy on all 10,000 test images.
 
-SSMPRUNE_DATA=DATA python benchmarks/pruning_while_training.py RUNS      about ten minutes; interrupted, it goes on
+SSMPRUNE_DATA=DATA python benchmarks/pruning_while_training.py RUNS      about ten minutes; if interrupted, it resumes
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many steps a second does a stream of batch 1 take, and is it the same model?
+"""How many steps per second does a stream of batch 1 take, and is it the same model?
 
 The whole sMNIST-size classifier, full and shrunk with LAST; the same with S4D layers of 16 pairs a channel. Against
 s5-pytorch: the recurrent step of four SSM layers each, 64 pairs against 128 complex states. Equality: logits of every

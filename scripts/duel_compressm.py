@@ -74,7 +74,7 @@ class Duel:
         recovery = Recovery(small, self.model, self.inputs(LESSONS))
         outcome = recovery.run(MINUTES, state=STATES / f"{fingerprint(self.model)[:16]}-{states}.safetensors")
         if not outcome.finished:
-            raise SystemExit("Stopped; the same command goes on.")
+            raise SystemExit("Stopped; the same command resumes.")
         print(outcome, flush=True)
         return outcome.model
 

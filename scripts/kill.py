@@ -106,7 +106,7 @@ class Bench:
         }
 
     def train(self, folder: Path) -> None:
-        """Train for six epochs; what was interrupted goes on."""
+        """Train for six epochs; what was interrupted resumes."""
         train(get("smnist"), RECIPE, Run(folder, save_every=2, progress=False), root=self.place / "data")
 
     def train_faults(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
@@ -120,7 +120,7 @@ class Bench:
         return counts
 
     def sweep(self, folder: Path) -> None:
-        """Sweep a tiny model; what was interrupted goes on."""
+        """Sweep a tiny model; what was interrupted resumes."""
         model, data = self.place / "tiny.safetensors", self.place / "data"
         methods = ("--methods", "last,uniform-magnitude,random", "--ratios", "0.25:0.75:0.25", "--seeds", "0,1")
         cli("sweep", model, "--task", "smnist", "--data", data, *methods, "--examples", 4, "--out", folder)
@@ -225,7 +225,7 @@ class Bench:
 
 
 def without_speed(card: bytes) -> bytes:
-    """Return a bundle's card without the steps a second."""
+    """Return a bundle's card without the steps per second."""
     figures = json.loads(card)
     for when in ("before", "after"):
         figures.get(when, {}).pop("steps_per_second", None)

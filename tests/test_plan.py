@@ -231,9 +231,9 @@ def test_a_plan_names_the_layer_that_differs(model):
         plan.check(model | {"second": mimo(7)})
     with pytest.raises(sp.InputError, match="Layer 'second' has 9 stored states, the plan was made for 8"):
         plan.check(model | {"second": mimo(1, n=9)})
-    with pytest.raises(sp.InputError, match="Layer 'fourth' exists in the model alone"):
+    with pytest.raises(sp.InputError, match="Layer 'fourth' exists only in the model"):
         plan.check(model | {"fourth": mimo(3)})
-    with pytest.raises(sp.InputError, match="Layer 'first' exists in the plan alone"):
+    with pytest.raises(sp.InputError, match="Layer 'first' exists only in the plan"):
         plan.check({"second": model["second"], "third": model["third"]})
     with pytest.raises(sp.InputError, match="different models"):
         plan.difference(sp.make_plan(model | {"second": mimo(7)}, 0.5))

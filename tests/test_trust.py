@@ -77,7 +77,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path, monkeypatch):
 def test_a_full_disk_in_earnest(tmp_path):
     """/dev/full accepts everything and stores nothing; a link to it is no place for an artefact either."""
     (tmp_path / "link").symlink_to("/dev/full")
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         write_atomically(tmp_path / "link", b"x")
     with pytest.raises(InputError, match="/dev/null is no regular file"):
         write_atomically("/dev/null", b"x")
@@ -163,7 +163,11 @@ def test_writers_of_one_target_do_not_mix(tmp_path):
 
 def test_only_regular_files_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, reason in ((tmp_path / "pipe", "no regular file"), (tmp_path, "a folder"), (tmp_path / "no", "No such")):
+    for path, reason in (
+        (tmp_path / "pipe", "not a regular file"),
+        (tmp_path, "a folder"),
+        (tmp_path / "no", "No such"),
+    ):
         with pytest.raises(InputError, match=reason):
             read_whole(path)
     with pytest.raises(InputError, match="null"):

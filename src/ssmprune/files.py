@@ -92,7 +92,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         raise InputError(f"Cannot read {str(path)!r}: {getattr(error, 'strerror', error)}.") from error
     if not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
+        kind = "a folder" if path.is_dir() else "not a regular file"
         raise InputError(f"Cannot read {path}: it is {kind}; give the path of a file.")
     return path
 
@@ -183,7 +183,7 @@ def load_tensors(
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the last three for types numpy lacks
-        raise InputError(f"{path} is damaged or no safetensors file of ours ({error}).") from error
+        raise InputError(f"{path} is damaged or not a safetensors file of ours ({error}).") from error
     announced = about.pop("digest", None)
     if announced is None and needs_digest:
         raise InputError(f"{path} was not saved by ssmprune, or is damaged: it has no digest.")
@@ -238,7 +238,9 @@ def check_writable(path: Path) -> None:
     _refuse_other_than_file(path)
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"Cannot write {path}: {folder} is {'write-protected' if folder.is_dir() else 'no folder'}.")
+        raise InputError(
+            f"Cannot write {path}: {folder} is {'write-protected' if folder.is_dir() else 'not a folder'}."
+        )
 
 
 def check_new_folder(path: Path) -> None:
@@ -261,7 +263,7 @@ def _without_links(path: Path) -> Path:
 def _refuse_other_than_file(path: Path) -> None:
     """Refuse to rename over a folder or, for example, /dev/null."""
     if path.exists() and not path.is_file():
-        kind = "a directory" if path.is_dir() else "no regular file"
+        kind = "a directory" if path.is_dir() else "not a regular file"
         raise InputError(f"{path} is {kind}; give the path of a file to write.")
 
 

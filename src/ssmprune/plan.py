@@ -80,7 +80,7 @@ class Plan:
         """Raise an error that names the first layer in which `systems` differ from what the plan was made for."""
         for layer in sorted(self.keep.keys() ^ systems.keys()):
             owner = "plan" if layer in self.keep else "model"
-            raise InputError(f"Layer {layer!r} exists in the {owner} alone; this plan was made for another model.")
+            raise InputError(f"Layer {layer!r} exists only in the {owner}; this plan was made for another model.")
         for layer, system in systems.items():
             if system.n != len(self.keep[layer]):
                 raise InputError(

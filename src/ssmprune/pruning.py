@@ -159,8 +159,8 @@ def refuse_beyond_memory(needed: int) -> None:
     """Refuse what this machine has no memory for, before it is tried."""
     if needed > (there := physical_memory()):
         raise InputError(
-            f"This takes up to {needed / 1e9:.1f} GB of memory and there are {there / 1e9:.1f}: moments grow with "
-            "the square of a layer's states. Prune by LAST without data, or on a larger machine."
+            f"This takes up to {needed / 1e9:.1f} GB of memory and this machine has {there / 1e9:.1f}: moments grow "
+            "with the square of a layer's states. Prune by LAST without data, or on a larger machine."
         )
 
 

@@ -12,6 +12,7 @@ import torch
 import ssmprune as sp
 from ssmprune import targets, tasks
 from ssmprune.cli import HELP_ORDER
+from ssmprune.cli.common import show, table
 from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -100,9 +101,9 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
     known = json.loads(ssmprune("list", "--json").stdout)
     assert {"last", "lamp", "surgeon", "energy/layer_adaptive"} <= set(known["methods"])
-    assert {"balanced", "h2-optimal", "last-as-released", "aire-as-released"} <= set(known["in sweeps also"])
+    assert {"balanced", "h2-optimal", "last-as-released", "aire-as-released"} <= set(known["also in sweeps"])
     assert {"s4d", "s5"} <= set(known["families"])
-    assert {*known["methods"], *known["in sweeps also"]} == set(approaches.found())
+    assert {*known["methods"], *known["also in sweeps"]} == set(approaches.found())
 
 
 def test_help_lists_what_a_newcomer_needs_first(ssmprune):
@@ -132,7 +133,7 @@ def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
     assert "model_step" in (tmp_path / "model.h").read_text()
     refused = ssmprune("export", checkpoint, "--format", "onnx", "--out", tmp_path / "other.c")
     assert refused.returncode == 2
-    assert "--format onnx does not go with other.c" in refused.stderr
+    assert "--format onnx does not match other.c" in refused.stderr
     assert not (tmp_path / "other.c").exists()
 
 
@@ -195,7 +196,7 @@ def test_a_calibrated_plan_travels_with_its_refit(ssmprune, checkpoint, tmp_path
         assert torch.equal(tensor, sp.load(direct).state_dict()[name])
 
 
-def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path):
+def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path, monkeypatch):
     inputs, out = tmp_path / "x.npy", tmp_path / "plan.st"
     np.save(inputs, np.random.default_rng(0).normal(size=(60, 30, 3)))
     plain = json.loads(ssmprune("plan", checkpoint, "-r", 0.5, "--certify", "--out", out, "--json").stdout)
@@ -207,8 +208,13 @@ def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path
     command = ("plan", checkpoint, "-r", 0.5, "--calibrate", inputs, "--certify", "--out", out)
     refitted = json.loads(ssmprune(*command, "--json").stdout)["certificates"]
     assert all(0 < one["measured"] < 1 and one["paper"] is None for one in refitted.values())
-    shown = " ".join(ssmprune(*command).stdout.split())
-    assert "hold for every input; the paper's expressions of layer and model do not" in shown
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = ssmprune(*command).stdout
+    assert "│ layers.0.ssm │" in narrow
+    assert "…" not in narrow
+    assert "paper" not in narrow.splitlines()[-6]  # a re-fitted plan has none of the paper's figures, so no column
+    shown = " ".join(narrow.split())
+    assert "hold for every input; the paper's expressions for layer and model do not" in shown
 
 
 def test_targets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path, monkeypatch):
@@ -239,7 +245,7 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
     monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
     words = ("prune", model, "--max-loss", 5, "--out", tmp_path / "small.st", "--json")
-    assert "has no card that names a task; give --validate" in " ".join(ssmprune(*words).stderr.split())
+    assert "has no card that names a task; name one with --validate" in " ".join(ssmprune(*words).stderr.split())
     cards.write_card(model, {"task": "toy"})
     result = ssmprune(*words)
     facts = json.loads(result.stdout)
@@ -291,7 +297,7 @@ def test_a_budget_that_holds_already_says_so(ssmprune, checkpoint, tmp_path):
 def test_one_word_says_how_far_to_prune(ssmprune, checkpoint, tmp_path, words):
     result = ssmprune("plan", checkpoint, *words, "--out", tmp_path / "plan.st")
     assert result.returncode == 2
-    assert "Say how far to prune by --ratio, or by one or several of --max-energy" in " ".join(result.stderr.split())
+    assert "Say how far to prune with --ratio, or with one or more of --max-energy" in " ".join(result.stderr.split())
 
 
 def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpoint, tmp_path):
@@ -332,3 +338,13 @@ def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
     refused = ssmprune("prune", checkpoint, "--ratio", 0.5, "--recover", "--out", out)
     assert "--calibrate" in refused.stderr
     assert refused.returncode == 2
+
+
+def test_a_table_sets_thousands_apart_and_cuts_nothing_off(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    show({}, False, table("Counts", [{"name": "a_rather_long_name_" * 3, "count": 12345, "whole": True}]))
+    shown = capsys.readouterr().out
+    assert "12,345" in shown
+    assert "True" in shown
+    assert "…" not in shown
+    assert "".join(re.findall(r"^│ (\S+)", shown, re.MULTILINE)) == "a_rather_long_name_" * 3

@@ -85,7 +85,7 @@ def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_
     for words in (
         "on 4 sequences; then quantised to 8 bits",
         "│ states │ 32 │ 16 │",
-        "steps a second in C",
+        "steps per second in C",
         "accuracy",
         f"│ digits.card.json │ {(tmp_path / 'out' / 'digits.card.json').stat().st_size:,} │",
     ):

@@ -92,6 +92,6 @@ def test_what_no_machine_has_memory_for_is_refused_before_it_is_tried(monkeypatc
     from ssmprune import pruning
 
     monkeypatch.setattr(pruning, "physical_memory", lambda: 1000.0)
-    with pytest.raises(sp.InputError, match=r"up to \S+ GB of memory and there are 0\.0: .* Prune by LAST"):
+    with pytest.raises(sp.InputError, match=r"up to \S+ GB of memory and this machine has 0\.0: .* Prune by LAST"):
         sp.Pruning(_layer(3, 8), sp.SURGEON)
     assert sp.Pruning(_layer(3, 8)).memory == 0

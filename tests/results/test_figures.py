@@ -111,7 +111,7 @@ def test_what_the_results_do_not_have_is_an_error(results, tmp_path):
         figures.choose(results, method="lamp")
     with pytest.raises(sp.InputError, match="There is no figure 'pie'; there are memory"):
         drawn(results, "pie")
-    with pytest.raises(sp.InputError, match="is not there, so no states of 'unstructured-random'"):
+    with pytest.raises(sp.InputError, match="is missing, so no states of 'unstructured-random'"):
         drawn(results, "poles", method="unstructured-random")
     with pytest.raises(sp.InputError, match="no finished cell yet"):
         figures.choose(Results(tmp_path, results.about))

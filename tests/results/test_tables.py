@@ -244,7 +244,7 @@ def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(results):
         with pytest.raises(sp.InputError, match="There is no"):
             CliRunner().invoke(app, ["table", str(results.folder), *wrong], catch_exceptions=False)
     (results.folder / "cells.jsonl").write_text("")
-    with pytest.raises(sp.InputError, match="nothing for the table 'rate'"):
+    with pytest.raises(sp.InputError, match="no results for the table 'rate'"):
         CliRunner().invoke(app, ["table", str(results.folder), "--kind", "rate"], catch_exceptions=False)
 
 

@@ -327,7 +327,7 @@ def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
     sp.save(Classifier(SPEECH), tmp_path / "bare.safetensors")
     with pytest.raises(sp.InputError, match="--task"):
         entries([tmp_path / "bare.safetensors"])
-    with pytest.raises(sp.InputError, match="every checkpoint once; twice there"):
+    with pytest.raises(sp.InputError, match="every checkpoint once; given twice"):
         entries([root / "one.safetensors", root / "." / "one.safetensors"])
     with pytest.raises(sp.InputError, match=r"no sweep\.json"):
         Results.read(tmp_path)

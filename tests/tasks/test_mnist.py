@@ -34,7 +34,7 @@ BAD = {
     "wrong dimensions": (idx(ARRAY[0]), "3-dimensional"),
     "cut header": (GOOD[:9], "inside its header"),
     "cut data": (GOOD[:-1], "24 bytes of data announced, 23 there"),
-    "too long": (GOOD + b"x", "goes on"),
+    "too long": (GOOD + b"x", "continues after"),
     "huge": (HUGE, "more than such a file can hold"),
 }
 

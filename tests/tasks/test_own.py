@@ -56,6 +56,7 @@ def test_the_walk_leads_from_data_to_a_report(place, ssmprune):
     seen = json.loads(told["evaluate"].stdout)
     assert (seen["task"], seen["examples"]) == ("fashion", 60)
     assert seen["accuracy"] > 0.5, "ten kinds: it has learnt, and still knows it"
+    assert "≈: not significantly below the unpruned model" in " ".join(told["sweep"].stdout.split())
     assert "| best | Surgeon |" in told["table"].stdout
     assert "paper" not in told["table"].stdout
     assert (place / "report.html").stat().st_size > 100_000
@@ -75,7 +76,7 @@ def test_a_module_is_found_by_its_option_alone(place, ssmprune):
         ("def f(:\n", r"does not load: SyntaxError: .* \(line 1\)"),
         (MODULE.replace('"fashion"', '"smnist"'), "there is one of that name already"),
         (MODULE.replace("inputs = 28", "inputs = 0"), "needs inputs, a whole number above 0; got 0"),
-        (MODULE.replace('name = "fashion"', "name = 7"), "needs a name, a text; got 7"),
+        (MODULE.replace('name = "fashion"', "name = 7"), "needs a name, a string; got 7"),
     ],
 )
 def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):

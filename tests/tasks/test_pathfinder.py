@@ -144,7 +144,7 @@ def test_an_empty_picture_is_left_out(tmp_path):
         ("imgs/0 sample_77.png 0 1", "Cannot read"),
         ("../../../etc passwd 0 1", "outside"),
         ("/etc passwd 0 1", "outside"),
-        ("metadata 0.npy 0 1", "no PNG"),
+        ("metadata 0.npy 0 1", "not a PNG"),
         ("", "expected folder"),
     ],
 )

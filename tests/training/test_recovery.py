@@ -1,4 +1,4 @@
-"""Recovery: what it mends, that it never harms, that it goes on after a kill to the bit."""
+"""Recovery: what it mends, that it never harms, that it resumes after a kill to the bit."""
 
 import copy
 import itertools

@@ -119,7 +119,7 @@ def _check_depth(tree: Any) -> None:
     while level := [value for node in level if isinstance(node, dict) for value in node.values()]:
         depth += 1
         if depth > DEPTH:
-            raise InputError(f"Maps within maps deeper than {DEPTH}; this is no tree of parameters.")
+            raise InputError(f"Maps within maps deeper than {DEPTH}; this is not a tree of parameters.")
 
 
 def _msgpack() -> Any:

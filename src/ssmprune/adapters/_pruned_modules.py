@@ -66,7 +66,7 @@ def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter 
     layers = layers_of(small, adapter)
     if different := sorted(states.keys() ^ layers.keys()):
         owner = "file" if different[0] in states else "model"
-        raise InputError(f"{path}: the SSM layer {different[0]!r} exists in the {owner} alone; build the same model.")
+        raise InputError(f"{path}: the SSM layer {different[0]!r} exists only in the {owner}; build the same model.")
     for name, layer in layers.items():
         _cut(layer, states[name], path)
     _fill(small, {name: _to_tensor(path, name, array, kinds.get(name)) for name, array in arrays.items()}, path)
@@ -94,7 +94,7 @@ def _entries(path: Any, about: dict[str, str]) -> tuple[dict[str, Any], dict[str
         states, kinds = json.loads(about["states"]), json.loads(about["kinds"])
         wrong = [n for count in states.values() for n in (count if isinstance(count, list) else [count])]
         if not all(map(is_count, wrong)) or not set(kinds.values()) <= {"complex", "bfloat16"}:
-            raise ValueError("numbers of states or kinds of tensors are none")
+            raise ValueError("wrong numbers of states or kinds of tensors")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a whole pruned module ({error!r}); it is damaged.") from error
     return states, kinds
@@ -132,7 +132,7 @@ def _fill(model: Any, tensors: dict[str, Any], path: Any) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if different := sorted(expected.keys() ^ tensors.keys()):
         owner = "model" if different[0] in expected else "file"
-        raise InputError(f"{path}: the tensor {different[0]!r} exists in the {owner} alone; build the same model.")
+        raise InputError(f"{path}: the tensor {different[0]!r} exists only in the {owner}; build the same model.")
     for name, shape in expected.items():
         if tuple(tensors[name].shape) != shape:
             raise InputError(
@@ -163,4 +163,4 @@ def _to_tensor(path: Any, name: str, array: Any, kind: str | None) -> Any:
         return torch.view_as_complex(tensor)
     if kind == "bfloat16" and tensor.dtype == torch.int16:
         return tensor.view(torch.bfloat16)
-    raise InputError(f"{path}: {name} is no {kind} tensor; the file is damaged.")
+    raise InputError(f"{path}: {name} is not a {kind} tensor; the file is damaged.")

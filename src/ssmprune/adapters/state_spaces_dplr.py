@@ -106,7 +106,7 @@ class StateSpacesDPLR(GridFamily):
         if "inv_w_real" in layer:
             return join_parts(-real(layer["inv_w_real"]), layer["w_imag"]), np.exp(layer["log_dt"]), _length(layer, "L")
         if layer["inv_dt"].ndim != 2 or layer["inv_dt"].shape[1] != 1:
-            raise InputError(f"A DPLR layer has one step a channel; inv_dt has the shape {layer['inv_dt'].shape}.")
+            raise InputError(f"A DPLR layer has one step per channel; inv_dt has the shape {layer['inv_dt'].shape}.")
         A = join_parts(-real(layer["A_real"]), -imag(layer["A_imag"]))
         return A, time(layer["inv_dt"])[:, 0], _length(layer, "l_kernel")
 

@@ -40,12 +40,12 @@ HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other co
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one line on stderr and exit code 2."""
+    """Run the command line; what the user can fix is one line on stderr and exit code 2."""
     failures.run(app, sys.argv[1:])
 
 
 def print_version(asked: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if asked:
         print(__version__)
         raise typer.Exit
@@ -55,7 +55,7 @@ def print_version(asked: bool) -> None:
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Declare the options of every command for --help; `failures.run` has taken --debug off the line already."""
@@ -63,17 +63,17 @@ def options(
 
 @app.command("list")
 def list_(
-    recipes: Annotated[bool, typer.Option("--recipes", help="List how each model is trained instead.")] = False,
+    recipes: Annotated[bool, typer.Option("--recipes", help="List the training recipes instead.")] = False,
     task_module: TaskModule = None,
     as_json: Json = False,
 ) -> None:
-    """List the methods, what sweeps compare besides, criteria, model families and tasks, or the recipes."""
+    """List methods, what else sweeps can compare, criteria, model families and tasks; or the training recipes."""
     if recipes:
         training.list_recipes(as_json)
         return
     names = {
         "methods": sorted(named()),
-        "in sweeps also": sorted(BEYOND_METHODS),
+        "also in sweeps": sorted(BEYOND_METHODS),
         "criteria": sorted(criteria.found()),
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),

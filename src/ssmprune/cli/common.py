@@ -35,34 +35,39 @@ class UnstablePoles(StrEnum):
 app = typer.Typer(
     help="Make trained diagonal state space models smaller and faster, without retraining.",
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 
 Checkpoint = Annotated[Path, typer.Argument(help="A model saved by ssmprune (.safetensors).")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the result.")]
-Data = Annotated[Path | None, typer.Option("--data", help="Folder of the data sets; else $SSMPRUNE_DATA or a cache.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder with the data sets; by default $SSMPRUNE_DATA or a cache.")
+]
 TaskModule = Annotated[
     Path | None,
     typer.Option(
         "--task-module",
         metavar="FILE.py",
         callback=lambda path: tasks.add_module(path) if path else None,
-        help="Python file with tasks of your own; it is run.",
+        help="Python file that defines your own tasks; it is executed.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
-MethodName = Annotated[str, typer.Option("--method", "-m", help="One of `ssmprune list`.")]
-Exclude = Annotated[list[str], typer.Option("--exclude", help="A layer that stays whole; may be repeated.")]
-Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune from any layer.")]
-RoundTo = Annotated[int, typer.Option("--round-to", help="Round each layer's kept states up to a multiple of this.")]
+MethodName = Annotated[str, typer.Option("--method", "-m", help="A method from `ssmprune list`.")]
+Exclude = Annotated[list[str], typer.Option("--exclude", help="A layer to leave whole; can be given more than once.")]
+Cap = Annotated[float, typer.Option("--cap", help="Largest share to prune of any one layer.")]
+RoundTo = Annotated[
+    int, typer.Option("--round-to", help="Round the states kept in each layer up to a multiple of this.")
+]
 Floor = Annotated[Floors, typer.Option("--floor", help="Keep at least one state in every layer or every channel.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the random method.")]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads torch may use.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for the random method.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Number of threads torch may use.")]
 Engine = Annotated[
     str,
-    typer.Option("--engine", help="What evaluates: torch, compiled (to C), or auto: compiled if a compiler is here."),
+    typer.Option("--engine", help="What computes: torch, compiled (C), or auto: compiled if there is a compiler."),
 ]
 Unstable = Annotated[
     UnstablePoles, typer.Option("--unstable", help="What to do with poles on or outside the unit circle.")
@@ -70,7 +75,7 @@ Unstable = Annotated[
 
 
 def method_named(name: str) -> Method:
-    """Return a method by name; an unknown one is an error that lists them."""
+    """Return a method by name; an unknown name is an error that lists them all."""
     return one_of("method", name, named())
 
 
@@ -85,19 +90,22 @@ def prepare(threads: int | None = None) -> None:
 
 
 def table(title: str, rows: list[dict[str, Any]], caption: str = "") -> Table:
-    """Lay out records of the same keys as a table; names in them are shown letter by letter, whatever they hold."""
+    """Lay out records of the same keys as a table; names in them are shown letter by letter, whatever they hold.
+
+    On a narrow terminal texts continue on another line, never cut off.
+    """
     layout = Table(title=literal(title), title_justify="left", caption_justify="left")
     layout.caption = literal(caption) if caption else None
     for name in rows[0]:
-        layout.add_column(literal(name))
+        layout.add_column(literal(name), overflow="fold")
     for row in rows:
         layout.add_row(*map(literal, row.values()))
     return layout
 
 
 def literal(value: object) -> Text:
-    """Return what a value looks like, as text without markup or control characters."""
-    return Text(visible(str(value)))
+    """Return what a value looks like, as text without markup or control characters; thousands are set apart."""
+    return Text(visible(f"{value:,}" if type(value) is int else str(value)))
 
 
 def say(line: str) -> None:

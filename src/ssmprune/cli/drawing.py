@@ -22,7 +22,7 @@ def table_(
     ] = "average",
     form: Annotated[str, typer.Option("--format", help="markdown, latex or json.")] = "markdown",
 ) -> None:
-    """Print a table of the paper from the results of a sweep, the paper's own figures beside ours."""
+    """Print one of the paper's tables from the results of a sweep, with the paper's own figures beside ours."""
     need_torch()
     from ..results import table_formats, tables
     from ..sweeps.store import Results
@@ -30,7 +30,9 @@ def table_(
     write = one_of("format", form, table_formats.FORMATS)
     made = tables.make(Results.read(results), kind)
     if not made.rows:
-        raise InputError(f"{results} has nothing for the table {kind!r}; see `ssmprune sweep --help` for what to add.")
+        raise InputError(
+            f"{results} has no results for the table {kind!r}; `ssmprune sweep --help` says how to get them."
+        )
     print(write(made))
 
 
@@ -39,11 +41,13 @@ def figure(
     results: ResultsFolder,
     out: Out,
     kind: Annotated[
-        str, typer.Option("--kind", help="trade-off, scores, states, poles, memory, stability.")
+        str, typer.Option("--kind", help="trade-off, scores, states, poles, memory or stability.")
     ] = "trade-off",
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Which model; else the first.")] = None,
-    method: Annotated[str | None, typer.Option("--method", "-m", help="Whose poles; else LAST.")] = None,
-    ratio: Annotated[float | None, typer.Option("--ratio", "-r", help="Poles and scores at it; else 0.5.")] = None,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Which model; by default the first.")] = None,
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Whose poles; by default LAST's.")] = None,
+    ratio: Annotated[
+        float | None, typer.Option("--ratio", "-r", help="Ratio for poles and scores; by default 0.5.")
+    ] = None,
 ) -> None:
     """Draw a figure from the results of a sweep, as .png, .pdf or .svg."""
     need_torch()
@@ -57,7 +61,7 @@ def figure(
 
 @app.command()
 def report(results: ResultsFolder, out: Out = Path("report.html"), as_json: Json = False) -> None:
-    """Write the results of a sweep as one page to explore offline: ratio slider, methods, poles, plans to download."""
+    """Write the results of a sweep as one page to explore offline: ratio slider, methods, poles and plans."""
     need_torch()
     from ..results import page
     from ..sweeps.store import Results

@@ -12,13 +12,13 @@ from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
 from .common import Checkpoint, Data, Json, Out, app, prepare, say, show, table
-from .planning import Calibrate, calibration_inputs, decide, takes_options_of, task_name
+from .planning import Calibrate, Sequences, calibration_inputs, decide, takes_options_of, task_name
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
     from ..tasks._task import Split
 
-Bits = Annotated[int, typer.Option("--bits", help="8 or 4 bits a weight.")]
+Bits = Annotated[int, typer.Option("--bits", help="Bits per weight: 8 or 4.")]
 ROWS = {  # of the table that `deploy` prints, with the names of the card
     "states": ("states", "{:,}"),
     "parameters": ("parameters", "{:,}"),
@@ -27,7 +27,7 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
     "flash of a Cortex-M4, bytes": ("cortex_m4_flash_bytes", "{:,}"),
     "RAM of a Cortex-M4, bytes": ("cortex_m4_ram_bytes", "{:,}"),
-    "steps a second in C": ("steps_per_second", "{:,.0f}"),
+    "steps per second in C": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
 }
 FORMATS = {".c": "c", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
@@ -39,11 +39,11 @@ def quantize(
     out: Out,
     bits: Bits = 8,
     calibrate: Calibrate = None,
-    sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
+    sequences: Sequences = 200,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Round the large weights of a model to 8 or 4 bits; --calibrate lets their errors make up for each other."""
+    """Round the large weights of a model to 8 or 4 bits; --calibrate makes rounding errors offset one another."""
     prepare()
     check_writable(out)
     from ..deploy.quantize import quantize
@@ -64,14 +64,14 @@ def export(
     checkpoint: Checkpoint,
     out: Out,
     format: Annotated[
-        str | None, typer.Option("--format", help="c, onnx or torch-export; by the ending of --out, else onnx.")
+        str | None, typer.Option("--format", help="c, onnx or torch-export; by default as --out ends, else onnx.")
     ] = None,
     mode: Annotated[
-        str, typer.Option("--mode", help="sequence, or stream: one step, the state goes in and out.")
+        str, typer.Option("--mode", help="sequence, or stream: one step at a time, state in and state out.")
     ] = "sequence",
     as_json: Json = False,
 ) -> None:
-    """Write a model as one C99 file with its header, or as a graph in real arithmetic; batch and length stay free."""
+    """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
     need_torch()
     from ..deploy import export
     from ..deploy.c import export_c
@@ -90,21 +90,22 @@ def _format(named: str | None, out: Path) -> str:
     """Return the format that is named, else the one that the file's ending stands for; both must agree."""
     by_ending = FORMATS.get(out.suffix)
     if named in FORMATS.values() and by_ending not in (None, named):
-        raise InputError(f"--format {named} does not go with {out.name}, which ends like a file of {by_ending}.")
+        raise InputError(f"--format {named} does not match {out.name}, whose ending means {by_ending}.")
     return named or by_ending or "onnx"
 
 
 def rounding(bits: Bits = 8) -> None:
-    """Name the options of quantising that `deploy` takes besides those of `decide`."""
+    """Name the options of quantising that `deploy` takes in addition to those of `decide`."""
 
 
 @app.command()
 @takes_options_of(decide, rounding)
 def deploy(bits: int, **options: Any) -> None:
-    """Prune, quantise and write a model in every form to a new folder --out, with a card of what that gained and cost.
+    """Prune and quantise a model and write it in every form to a new folder, with a card of the gains and costs.
 
-    The folder gets checkpoint and card, C file and header, and an ONNX graph where onnxscript is installed. --max-loss
-    counts what pruning and quantising cost together. Accuracies are of --examples test examples, where these are there.
+    The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
+    graph. --max-loss limits what pruning and quantising cost together. Accuracy is measured on --examples test examples
+    if the task's data are available.
     """
     need_torch()
     from ..deploy import bundle
@@ -134,7 +135,7 @@ def deploy(bits: int, **options: Any) -> None:
 
 
 def _test_examples(options: dict[str, Any]) -> Split | None:
-    """Return test examples of the model's task; None, with a word on stderr, where the data are not there."""
+    """Return test examples of the model's task; None, with a word on stderr, if the data are missing."""
     from ..tasks._data import as_found, data_folder
     from ..tasks._task import fewer
     from ..training.evaluate import check_fits
@@ -142,7 +143,7 @@ def _test_examples(options: dict[str, Any]) -> Split | None:
     checkpoint, root = options["checkpoint"], options["data"]
     name = task_name(checkpoint, options["validate"], options["calibrate"])
     if root is not None:
-        data_folder(root)  # one that is named must be there
+        data_folder(root)  # one that is named must exist
     if name is None:
         return None
     task = cards.task_of(checkpoint, name)

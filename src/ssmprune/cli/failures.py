@@ -17,7 +17,7 @@ from ..errors import InputError, visible
 
 command_of = cache(typer.main.get_command)  # the commands of an app, put together once in a process
 
-WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can mend it, Ctrl-C, our fault
+WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can fix it, Ctrl-C, our fault
 
 
 def run(app: typer.Typer, arguments: Sequence[str]) -> NoReturn:
@@ -79,8 +79,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}. Check the path, its permissions and the space on its disk.", WRONG
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
-        return f"Not enough memory ({_first_line(error)}). Take a smaller batch, length or model.", WRONG
-    return f"Unexpected {type(error).__name__}: {_first_line(error)}. With --debug there is a traceback.", UNEXPECTED
+        return f"Not enough memory ({_first_line(error)}). Use a smaller batch, length or model.", WRONG
+    return f"Unexpected {type(error).__name__}: {_first_line(error)}. Add --debug for the traceback.", UNEXPECTED
 
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:

@@ -34,14 +34,14 @@ ANY = ((bool, float, int, str), "a value")
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="A Flax tree (.msgpack) or a torch state dict (.pt, .safetensors).")],
-    family: Annotated[str, typer.Option("--family", "-f", help="The code it comes from, such as flax_s5.")],
+    family: Annotated[str, typer.Option("--family", "-f", help="The codebase it comes from, such as flax_s5.")],
     out: Out,
     answers: Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE...")] = None,
     as_json: Json = False,
 ) -> None:
-    """Turn a classifier of another code into ours, with the same outputs.
+    """Turn a classifier from another codebase into ours, with the same outputs.
 
-    What the file does not record is asked for by name. OUT is a .safetensors file, or a folder for model.safetensors.
+    What the file does not record is given as NAME=VALUE. OUT is a .safetensors file, or a folder for model.safetensors.
     """
     model = import_model(load_tree(file), family, dict(map(_split, answers or [])))
     target = out if out.suffix == ".safetensors" else out / "model.safetensors"

@@ -14,34 +14,36 @@ from ..progress import Bar
 from .common import Engine, Json, MethodName, Ratio, Threads, app, method_named, prepare, say, show, table
 
 BEGIN = (
-    "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tried on 1,000 "
+    "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tested on 1,000 "
     "images each time. This takes a few minutes."
 )
 WHY_ANSWERS = (
-    "At 100% a pair of states stays in every layer, and all the rest of the network is whole; so the model still "
+    "At 100% one pair of states stays in every layer and the rest of the network is intact, so the model still "
     "answers, though it remembers little."
 )
 
 
 @app.command()
 def bench(
-    model: Annotated[str, typer.Argument(help="A checkpoint, or a size of the paper such as smnist-s5 or image-s4d.")],
+    model: Annotated[
+        str, typer.Argument(help="A checkpoint, or a size from the paper, such as smnist-s5 or image-s4d.")
+    ],
     ratio: Ratio = 0.5,
     method: MethodName = "last",
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples at once.")] = None,
-    length: Annotated[int | None, typer.Option("--length", min=1, help="Steps of a sequence.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is timed.")] = 5,
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples per batch.")] = None,
+    length: Annotated[int | None, typer.Option("--length", min=1, help="Steps per sequence.")] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How many times each model is timed.")] = 5,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what pruning gains: the full, the masked and the shrunk model, timed in turns."""
+    """Measure what pruning gains: time the full, the masked and the shrunk model in turn."""
     prepare(threads)
     from ..bench import speed, subjects
 
     data = speed.bench(subjects.subject(model, batch, length), ratio, method_named(method), rounds)
     title = (
         f"{model} ({data['weights']} weights), {method} at {ratio:.0%}, batch {data['batch']}, length "
-        f"{data['length']}, threads {data['threads']}; medians of {rounds} rounds ± half the distance of the quartiles"
+        f"{data['length']}, threads {data['threads']}; medians of {rounds} rounds ± half the interquartile range"
     )
     show(data, as_json, table(title, speed.rows(data)))
 
@@ -57,7 +59,7 @@ def demo(
     engine: Engine = "torch",
     as_json: Json = False,
 ) -> None:
-    """Prune a trained model that ships with ssmprune, on images that ship too, and show what each method keeps."""
+    """Prune a trained model that ships with ssmprune and show how much accuracy each method keeps."""
     out = Path("demo.png") if out is None and not as_json else out
     if out is not None and out.suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")

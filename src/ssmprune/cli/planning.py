@@ -1,4 +1,4 @@
-"""What `plan` and `prune` share: how far to prune, by which method, on which data, and what to say about it."""
+"""What `plan` and `prune` share: how far to prune, by which method, on which data, and what to print."""
 
 from __future__ import annotations
 
@@ -56,19 +56,28 @@ if TYPE_CHECKING:
 
 Share = Annotated[float | None, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
 MaxEnergy = Annotated[
-    float | None, typer.Option("--max-energy", help="Largest share of a layer's output energy to lose.")
+    float | None, typer.Option("--max-energy", help="Largest share of its output energy any layer may lose.")
 ]
 MaxGain = Annotated[
-    float | None, typer.Option("--max-gain", help="Largest gain of a layer's error, as a share of the layer's.")
+    float | None, typer.Option("--max-gain", help="Largest gain of any layer's error, as a share of the layer's gain.")
 ]
-MaxLoss = Annotated[float | None, typer.Option("--max-loss", help="Points of accuracy to lose on validation data.")]
-MaxMemory = Annotated[float | None, typer.Option("--max-memory", help="Megabytes that all tensors may take.")]
+MaxLoss = Annotated[
+    float | None, typer.Option("--max-loss", help="Points of accuracy that may be lost on validation data.")
+]
+MaxMemory = Annotated[float | None, typer.Option("--max-memory", help="Megabytes that all tensors together may take.")]
 MaxLatency = Annotated[
-    float | None, typer.Option("--max-latency", help="Milliseconds for one sequence of the --calibrate data.")
+    float | None, typer.Option("--max-latency", help="Milliseconds that one sequence of the --calibrate data may take.")
 ]
-Calibrate = Annotated[str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")]
+Calibrate = Annotated[
+    str | None, typer.Option("--calibrate", help="A task, or a .npy file of inputs; labels are not needed.")
+]
+Sequences = Annotated[int, typer.Option("--sequences", min=1, help="How many sequences to calibrate on.")]
+Validate = Annotated[str | None, typer.Option("--validate", help="Task for --max-loss; by default the card's.")]
+Examples = Annotated[int, typer.Option("--examples", min=1000, help="How many examples accuracy is measured on.")]
+Certify = Annotated[bool, typer.Option("--certify", help="Also bound how far each layer's output can move.")]
 OptionalMethodName = Annotated[
-    str | None, typer.Option("--method", "-m", help="One of `ssmprune list`; else last, with --calibrate surgeon.")
+    str | None,
+    typer.Option("--method", "-m", help="A method from `ssmprune list`; by default last, or surgeon with --calibrate."),
 ]
 
 
@@ -82,11 +91,15 @@ class Learning(StrEnum):
 Recover = Annotated[
     float | None,
     typer.Option(
-        "--recover", metavar="[MINUTES]", help="Let it learn the whole model's answers, for 5 minutes or so many."
+        "--recover",
+        metavar="[MINUTES]",
+        help="Then learn the whole model's answers, for 5 minutes or as many as given.",
     ),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Prune in so many cuts, with a recovery after each.")]
-What = Annotated[Learning, typer.Option("--what", help="What learns in recovery: all, or the states alone.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Number of cuts to prune in, with a recovery after each.")]
+What = Annotated[
+    Learning, typer.Option("--what", help="What recovery trains: all parameters, or those of the states only.")
+]
 
 
 WORTH_SAYING = 100_000_000  # bytes of memory
@@ -122,10 +135,10 @@ def decide(
     max_latency: MaxLatency = None,
     method: OptionalMethodName = None,
     calibrate: Calibrate = None,
-    sequences: Annotated[int, typer.Option("--sequences", min=1, help="How many inputs to calibrate on.")] = 200,
-    validate: Annotated[str | None, typer.Option("--validate", help="Task of --max-loss; else the card's.")] = None,
-    examples: Annotated[int, typer.Option("--examples", min=1000, help="How many of it --max-loss counts.")] = 2000,
-    certify: Annotated[bool, typer.Option("--certify", help="Also bound what each layer's output may change.")] = False,
+    sequences: Sequences = 200,
+    validate: Validate = None,
+    examples: Examples = 2000,
+    certify: Certify = False,
     data: Data = None,
     task_module: TaskModule = None,
     exclude: Exclude = [],  # noqa: B006 (typer copies it)
@@ -219,14 +232,14 @@ def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if (ratio is None) == (not asked):
         given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
-        raise InputError(f"Say how far to prune by --ratio, or by one or several of {', '.join(goals)}; got {given}.")
+        raise InputError(f"Say how far to prune with --ratio, or with one or more of {', '.join(goals)}; got {given}.")
     if work.memory > WORTH_SAYING:
         say(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.")
     return find_ratio(work, [goal(value) for value, goal in asked.values()] if ratio is None else ratio)
 
 
 def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
-    """Name the options of recovery that `prune` takes besides those of `decide`."""
+    """Name the options of recovery that `prune` takes in addition to those of `decide`."""
 
 
 def takes_options_of(*functions: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -276,9 +289,11 @@ def show_plan(
     tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
     if certificates:
         facts["certificates"] = {layer: asdict(certificate) for layer, certificate in certificates.items()}
-        caption = "exact and bound hold for every input; the paper's expressions of layer and model do not"
+        caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
         bounds = [_row(*item) for item in certificates.items()]
-        tables.append(table("Gain of what each layer's output loses", bounds, caption))
+        empty = {name for name in bounds[0] if not any(row[name] for row in bounds)}
+        bounds = [{name: text for name, text in row.items() if name not in empty} for row in bounds]
+        tables.append(table("Gain of the error in each layer's output", bounds, caption))
     if recovered:
         facts["recovery"] = recovered.facts()
         tables.append(literal(recovered))
@@ -313,7 +328,7 @@ def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path
 def _first_sequence(batches: list[Any] | None) -> Any:
     """Return one sequence, or for a model of pairs two."""
     if batches is None:
-        raise InputError("--max-latency times the model on the first sequence of --calibrate; give that, too.")
+        raise InputError("--max-latency times the model on the first sequence of --calibrate; give that as well.")
     first = batches[0][0] if isinstance(batches[0], tuple) else batches[0]
     return first[:2] if len(first) % 2 == 0 else first[:1]
 
@@ -328,6 +343,6 @@ def _validation(checkpoint: Path, name: str | None, examples: int, root: Path | 
     """Return so many of the validation data of a task."""
     if name is None:
         raise InputError(
-            f"--max-loss needs validation data: {checkpoint} has no card that names a task; give --validate."
+            f"--max-loss needs validation data: {checkpoint} has no card that names a task; name one with --validate."
         )
     return fewer(cards.task_of(checkpoint, name).load("val", root), examples)

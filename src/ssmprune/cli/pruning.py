@@ -25,7 +25,7 @@ PAIRS = "A conjugate pair counts as two states, here and in plans; config.states
 
 @app.command()
 def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, as_json: Json = False) -> None:
-    """Show the layers of a model: states, poles, and how its scores spread."""
+    """Show the layers of a model: states, memory, and the spread of their scores."""
     model = load(checkpoint)
     systems = apply.read(model, unstable=unstable.value)
     scores = make_plan(systems, 0).scores
@@ -48,7 +48,7 @@ def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, a
 @app.command()
 @takes_options_of(decide)
 def plan(**options: Any) -> None:
-    """Decide which states to prune and write the decision to a file."""
+    """Decide which states to prune, and write the decision to a file."""
     decision = decide(**options)
     decision.plan.save(decision.out)
     said = Said({"budgets": decision.work.notes}, decision.work.notes)
@@ -80,13 +80,13 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
 @app.command()
 @takes_options_of(decide, recovering)
 def prune(recover: float | None, rounds: int, what: Learning, **options: Any) -> None:
-    """Plan and shrink at once; with --calibrate by the surgeon, which lets far more states go.
+    """Plan and shrink in one step; with --calibrate by the surgeon, which can remove far more states.
 
-    With --recover the model then learns the whole model's answers on the --calibrate inputs, which lets still more go.
-    The same command goes on after an interruption.
+    With --recover the pruned model then learns the whole model's answers on the --calibrate inputs, so that still more
+    states can go. After an interruption, the same command resumes.
     """
     if recover is not None and options["calibrate"] is None:
-        raise InputError("--recover learns from the inputs of --calibrate; give that, too.")
+        raise InputError("--recover learns from the inputs of --calibrate; give that as well.")
     decision = decide(**options)
     plan, outcome, small = decision.plan, None, None
     if recover is None:

@@ -26,21 +26,23 @@ MINUTES = 5.0
 @app.command()
 def recover(
     checkpoint: Checkpoint,
-    whole: Annotated[Path, typer.Argument(help="The model that it was made of, which teaches it.")],
+    whole: Annotated[Path, typer.Argument(help="The whole model it was pruned from, which teaches it.")],
     out: Out,
-    calibrate: Annotated[str, typer.Option("--calibrate", help="A task, or a .npy file of inputs; no labels.")],
-    minutes: Annotated[float, typer.Option("--minutes", help="The longest it may take.")] = MINUTES,
+    calibrate: Annotated[
+        str, typer.Option("--calibrate", help="A task, or a .npy file of inputs; labels are not needed.")
+    ],
+    minutes: Annotated[float, typer.Option("--minutes", help="Longest time it may take.")] = MINUTES,
     what: What = Learning.all,
-    sequences: Annotated[int, typer.Option("--sequences", min=4, help="How many inputs to learn from.")] = SEQUENCES,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of the inputs.")] = 0,
+    sequences: Annotated[int, typer.Option("--sequences", min=4, help="How many sequences to learn from.")] = SEQUENCES,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the order of the inputs.")] = 0,
     data: Data = None,
     task_module: TaskModule = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Let a pruned model learn the whole model's answers on inputs without labels; never worse on held-out ones.
+    """Let a pruned model learn the whole model's answers on unlabelled inputs; it never gets worse on held-out ones.
 
-    The same command goes on after an interruption.
+    After an interruption, the same command resumes.
     """
     prepare(threads)
     check_writable(out)
@@ -65,7 +67,7 @@ def recover_decision(
     from ..training.rounds import prune_in_rounds
 
     if minutes <= 0:
-        raise InputError(f"--recover takes the minutes that it may last, above 0; got {minutes:g}.")
+        raise InputError(f"--recover takes a number of minutes above 0; got {minutes:g}.")
     model, state = decision.work.model, state_of(decision.out)
     unlabelled = calibration_inputs(options["checkpoint"], options["calibrate"], SEQUENCES, options["data"])
     recovery = Recovery(model, model, unlabelled, what=what.value, seed=options["seed"])
@@ -78,11 +80,11 @@ def recover_decision(
 
 
 def state_of(out: Path) -> Path:
-    """Return where a recovery keeps what it needs to go on."""
+    """Return where a recovery keeps what it needs to resume."""
     return out.with_name(f"{out.name}.recovery")
 
 
 def stop_if_asked(outcome: Recovered[Any]) -> None:
-    """Leave where a recovery was interrupted: the same command goes on."""
+    """Exit if a recovery was interrupted: the same command resumes it."""
     if not outcome.finished:
         raise typer.Exit(INTERRUPTED)

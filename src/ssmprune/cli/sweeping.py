@@ -21,36 +21,45 @@ if TYPE_CHECKING:
 
 RESULTS = Path("docs/results")  # what is committed
 RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
-Folder = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder of the results; a sweep that was interrupted goes on.")
-]
-Ratios = Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or numbers with commas.")]
-Seeds = Annotated[str, typer.Option("--seeds", help="Of the random approaches, with commas between.")]
-Examples = Annotated[int, typer.Option("--examples", min=1, help="How many of the test set to evaluate.")]
+Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted sweep resumes.")]
+Ratios = Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or a comma-separated list.")]
+Seeds = Annotated[str, typer.Option("--seeds", help="Seeds for the random approaches, comma-separated.")]
+Examples = Annotated[int, typer.Option("--examples", min=1, help="How many test examples to evaluate.")]
 FinalExamples = Annotated[
-    int | None, typer.Option("--final-examples", min=1, help="Of the test set, for what --max-loss finds; else all.")
+    int | None, typer.Option("--final-examples", min=1, help="Test examples for what --max-loss finds; by default all.")
 ]
-RunnerName = Annotated[str, typer.Option("--runner", help="local, or ray for the cells to run on a cluster.")]
-Address = Annotated[str | None, typer.Option("--address", help="Of a Ray cluster; else one starts here.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Of Ray; else as many as have room.")]
+RunnerName = Annotated[str, typer.Option("--runner", help="local, or ray to run on a cluster.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Address of a Ray cluster; by default one is started here.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Number of Ray workers; by default as many as fit.")
+]
 
 
 @app.command()
 def sweep(
     checkpoints: Annotated[list[Path], typer.Argument(help="Models saved by ssmprune, with a card or --task.")],
     out: Folder,
-    task: Annotated[str | None, typer.Option("--task", help="A task of `ssmprune list`; else the card's.")] = None,
-    methods: Annotated[str | None, typer.Option("--methods", "-m", help="Names with commas between; else all.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="A task from `ssmprune list`; by default the card's.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option("--methods", "-m", help="Comma-separated names; by default all.")
+    ] = None,
     ratios: Ratios = "0.1:1.0:0.1",
     seeds: Seeds = "0",
     examples: Examples = 2000,
     max_loss: Annotated[
-        float | None, typer.Option("--max-loss", help="Also find the largest ratio that costs at most so many points.")
+        float | None,
+        typer.Option("--max-loss", help="Also find the largest ratio that costs at most this many points."),
     ] = None,
     final_examples: FinalExamples = None,
-    every: Annotated[int, typer.Option("--every", min=1, help="Keep each n-th sample; the steps grow as much.")] = 1,
+    every: Annotated[
+        int, typer.Option("--every", min=1, help="Keep every n-th sample, with steps longer by that factor.")
+    ] = 1,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Also measure how many times faster each model is in torch.")
+        bool, typer.Option("--speed", help="Also measure how much faster each model is in torch.")
     ] = False,
     data: Data = None,
     task_module: TaskModule = None,
@@ -61,7 +70,7 @@ def sweep(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Prune models in every way at every ratio and evaluate them; the same command goes on after an interruption."""
+    """Prune models by every method at every ratio and evaluate them; if interrupted, the same command resumes."""
     prepare(threads)
     from ..sweeps import approaches
     from ..sweeps.sweep import ALL, Sweep, entries
@@ -86,21 +95,23 @@ def sweep(
 @app.command()
 def reproduce(
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and report; else docs/results.")
+        Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and report; by default docs/results.")
     ] = None,
     checkpoints: Annotated[
-        str | None, typer.Option("--checkpoints", help="Names of trained models with commas between; else all.")
+        str | None, typer.Option("--checkpoints", help="Comma-separated names of trained models; by default all.")
     ] = None,
-    methods: Annotated[str | None, typer.Option("--methods", "-m", help="Names with commas between; else all.")] = None,
+    methods: Annotated[
+        str | None, typer.Option("--methods", "-m", help="Comma-separated names; by default all.")
+    ] = None,
     models: Annotated[Path, typer.Option("--models", help="Folder of models with cards.")] = Path("checkpoints"),
     work: Annotated[
-        Path, typer.Option("--work", help="Folder of the sweep; an interrupted run goes on from it.")
+        Path, typer.Option("--work", help="Folder of the sweep, from which an interrupted run resumes.")
     ] = Path("runs/reproduce"),
     ratios: Ratios = "0.1:1.0:0.1",
     seeds: Seeds = "0,1,2",
     examples: Examples = 1000,
     final_examples: Annotated[
-        int, typer.Option("--final-examples", min=1, help="At most, of the test set, at the ratios that tables report.")
+        int, typer.Option("--final-examples", min=1, help="Most test examples to use at the ratios that tables report.")
     ] = 10_000,
     data: Data = None,
     engine: Engine = "auto",
@@ -112,7 +123,7 @@ def reproduce(
 ) -> None:
     """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report.
 
-    Some checkpoints or methods alone, without --out, are compared with what docs/results has, and nothing is written.
+    Given only some checkpoints or methods and no --out, it compares the results with docs/results and writes nothing.
     """
     prepare(threads)
     from ..results import reproduce as paper
@@ -161,9 +172,7 @@ def open_session(data: Path | None, engine: str, runner: str, options: RunnerOpt
     from ..sweeps.sweep import Session
 
     if engine in ("local", "ray"):
-        raise InputError(
-            f"--engine says what computes: torch, compiled or auto; for where cells run: --runner {engine}."
-        )
+        raise InputError(f"--engine says what computes: torch, compiled or auto; where it runs is --runner {engine}.")
     choose(engine)  # before a cluster is asked
     with runners.start(runner, *options) as chosen, Bar() as bar:
 
@@ -175,7 +184,7 @@ def open_session(data: Path | None, engine: str, runner: str, options: RunnerOpt
 
 
 def parse_ratios(text: str) -> list[float]:
-    """Read FIRST:LAST:STEP or numbers with commas between, exactly as they are written.
+    """Read FIRST:LAST:STEP or comma-separated numbers, exactly as they are written.
 
     >>> parse_ratios("0.1:0.5:0.2"), parse_ratios("0.25,0.5")
     ([0.1, 0.3, 0.5], [0.25, 0.5])
@@ -184,7 +193,7 @@ def parse_ratios(text: str) -> list[float]:
         return [float(_number(part, Fraction, "--ratios")) for part in text.split(",")]
     parts = [_number(part, Fraction, "--ratios") for part in text.split(":")]
     if len(parts) != 3 or parts[2] <= 0 or parts[1] < parts[0] or (parts[1] - parts[0]) / parts[2] > 10_000:
-        raise InputError(f"--ratios takes FIRST:LAST:STEP, as in 0.1:1.0:0.1, or numbers with commas; got {text!r}.")
+        raise InputError(f"--ratios takes FIRST:LAST:STEP, as in 0.1:1.0:0.1, or a comma-separated list; got {text!r}.")
     first, last, step = parts
     return [float(first + k * step) for k in range(int((last - first) / step) + 1)]
 
@@ -211,4 +220,5 @@ def _show(results: Results, as_json: bool) -> None:
 
     made = tables.make(results, "curves")
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
-    show({"results": str(results.folder), "cells": len(results.cells)}, as_json, table(made.title, rows))
+    readable = table(made.title, rows, " ".join(made.notes))
+    show({"results": str(results.folder), "cells": len(results.cells)}, as_json, readable)

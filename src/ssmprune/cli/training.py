@@ -23,15 +23,15 @@ from .planning import takes_options_of
 if TYPE_CHECKING:
     from ..training.train import Result
 
-TaskName = Annotated[str, typer.Argument(help="A task of `ssmprune list`, or of --task-module.")]
-Settings = Annotated[list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; repeatable.")]
+TaskName = Annotated[str, typer.Argument(help="A task from `ssmprune list` or --task-module.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; can be given more than once.")
+]
 
 
 def job(
     task: TaskName,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder of this training; one that was interrupted goes on.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for this training; an interrupted one resumes.")],
     model: Annotated[
         str | None, typer.Option("--model", help="s5 or s4d; s5 unless --from says otherwise.", show_default=False)
     ] = None,
@@ -39,16 +39,19 @@ def job(
         str | None,
         typer.Option(
             "--recipe",
-            help="paper; cpu for what one thread can do; tune with --from; general, for any task.",
+            help="paper; cpu, which one thread can manage; tune, with --from; or general, for any task.",
             show_default="cpu, or general for a task without one",
         ),
     ] = None,
     data: Data = None,
     task_module: TaskModule = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Of weights, data order and dropout.")] = 0,
-    start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, full or shrunk.")] = None,
-    devices: Annotated[int, typer.Option("--devices", min=1, help="Processes on this machine.")] = 1,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Machines.")] = 1,
+    seed: Annotated[
+        int,
+        typer.Option("--seed", min=0, max=2**63 - 1, help="Seed for weights, data order and dropout.", metavar="<int>"),
+    ] = 0,
+    start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, whole or pruned.")] = None,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="Number of processes on this machine.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of machines.")] = 1,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
@@ -57,16 +60,21 @@ def job(
 
 
 def sizing(
-    layers: Annotated[int | None, typer.Option("--layers", min=1, help="Instead of the recipe's.")] = None,
+    layers: Annotated[
+        int | None, typer.Option("--layers", min=1, help="Number of layers; by default the recipe's, as below.")
+    ] = None,
     width: Annotated[int | None, typer.Option("--width", min=1, help="Channels between the layers.")] = None,
     states: Annotated[
-        int | None, typer.Option("--states", min=2, help="Of a layer (s5) or of a channel (s4d); even.")
+        int | None, typer.Option("--states", min=2, help="States per layer (s5) or per channel (s4d); an even number.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Times through the training data.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples of a step.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Peak learning rate; of the SSM in proportion.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Passes through the training data.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples per step.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Peak learning rate; the SSM's changes in proportion.")
+    ] = None,
     bidirectional: Annotated[
-        bool | None, typer.Option("--bidirectional/--forward", help="Read both ways; such a model cannot stream.")
+        bool | None,
+        typer.Option("--bidirectional/--forward", help="Read in both directions; such a model cannot stream."),
     ] = None,
 ) -> Any:
     """Return the Sizes that the user gives in place of the recipe's."""
@@ -80,10 +88,14 @@ def cutting(
         float | None, typer.Option("--prune-to", help="Prune this share of the states while training.")
     ] = None,
     prune_schedule: Annotated[str, typer.Option("--prune-schedule", help="once, linear or cubic.")] = "cubic",
-    prune_from: Annotated[float, typer.Option("--prune-from", help="Share of the training before pruning.")] = 0.1,
-    prune_until: Annotated[float, typer.Option("--prune-until", help="Share of the training when it is done.")] = 0.5,
+    prune_from: Annotated[
+        float, typer.Option("--prune-from", help="Share of the training after which pruning starts.")
+    ] = 0.1,
+    prune_until: Annotated[
+        float, typer.Option("--prune-until", help="Share of the training after which it is complete.")
+    ] = 0.5,
     prune_every: Annotated[int, typer.Option("--prune-every", help="Steps between two cuts.")] = 50,
-    prune_method: Annotated[str, typer.Option("--prune-method", help="One of `ssmprune list`.")] = "surgeon",
+    prune_method: Annotated[str, typer.Option("--prune-method", help="A method from `ssmprune list`.")] = "surgeon",
 ) -> Any:
     """Return the Schedule by which a model loses states while it trains, or None."""
     from ..training.gradual_pruning import Schedule
@@ -108,9 +120,9 @@ def train(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a model, or fine-tune a pruned one; the same command goes on after an interruption.
+    """Train a model, or fine-tune a pruned one; after an interruption, the same command resumes.
 
-    With --prune-to it loses states on the way and gets faster. It may be started by torchrun, too.
+    With --prune-to the model loses states along the way and gets faster. torchrun can start this command as well.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
@@ -125,18 +137,18 @@ def train(
     sizes, pruning = (_call(function, options) for function in (sizing, cutting))
     how = sizes.apply(recipes.get(task, family, recipe))
     if recipe == "tune" and before is None:
-        raise InputError("The tune recipe goes on with a trained model: name it with --from, or take another recipe.")
+        raise InputError("The tune recipe starts from a trained model: name it with --from, or use another recipe.")
     if before is not None and sizes.of_the_model:
-        raise InputError(f"The model of --from has its sizes already; leave out {', '.join(sizes.of_the_model)}.")
+        raise InputError(f"The model of --from already has its sizes; leave out {', '.join(sizes.of_the_model)}.")
     if distributed.needs_launch(devices, nodes):
-        check_job(chosen, how, before, data, devices * nodes)  # before there are many: what is wrong is said once
+        check_job(chosen, how, before, data, devices * nodes)  # before there are many: an error is reported once
         distributed.relaunch(devices, nodes)
     about = {"recipe": recipe, "command": shlex.join(["ssmprune", *sys.argv[1:]])}
     result = run_training(chosen, how, Run(out, seed, card=about), root=data, start=before, pruning=pruning)
     if not distributed.is_first_process():
         return
     _show(result, f"{family} on {task}", as_json)
-    if not result.finished:  # asked to stop: the same command goes on
+    if not result.finished:  # asked to stop: the same command resumes
         raise typer.Exit(INTERRUPTED)
 
 
@@ -155,28 +167,32 @@ def _show(result: Result, title: str, as_json: bool) -> None:
 @app.command()
 def evaluate(
     checkpoint: Checkpoint,
-    task: Annotated[str | None, typer.Option("--task", help="A task of `ssmprune list`; else the card's.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="A task from `ssmprune list`; by default the card's.")
+    ] = None,
     data: Data = None,
     task_module: TaskModule = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
     examples: Annotated[
-        int | None, typer.Option("--examples", min=1, help="How many of the split, chosen at random once; else all.")
+        int | None,
+        typer.Option("--examples", min=1, help="How many examples, always the same random ones; by default all."),
     ] = None,
     every: Annotated[
-        int, typer.Option("--every", min=1, help="Keep each n-th sample; the model's step grows as much.")
+        int, typer.Option("--every", min=1, help="Keep every n-th sample, with the model's step longer by that factor.")
     ] = 1,
     measure: Annotated[
-        int, typer.Option("--measure", min=0, help="Training examples for batch norms to measure their statistics on.")
+        int,
+        typer.Option("--measure", min=0, help="Training examples on which batch norms measure their statistics anew."),
     ] = 0,
     settings: Settings = [],  # noqa: B006 (typer copies it)
     engine: Engine = "torch",
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Count the right answers of a model on a task.
+    """Measure the accuracy of a model on a task.
 
-    Task and parameters are those of the model's card, if one lies beside it, unless told otherwise. At another rate
-    batch norms meet other statistics than in training; --measure lets them adapt, without labels.
+    The task and its parameters are those on the card beside the model, if there is one, unless given here. At another
+    sampling rate batch norms meet statistics they were not trained on; --measure lets them adapt, without labels.
     """
     prepare(threads)
     from ..deploy.compute import choose
@@ -189,7 +205,7 @@ def evaluate(
     engine = choose(engine)
     model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:
-        raise InputError("--set every would leave the model's step as it is; use --every, which lengthens it as well.")
+        raise InputError("--set every would leave the model's step unchanged; use --every, which lengthens it too.")
     chosen = at_rate(task_of(checkpoint, task).replace(**asked), every)
     model = model.at_rate(every)
     if measure:
@@ -221,7 +237,7 @@ def _parse(settings: list[str]) -> dict[str, Any]:
 
 
 def list_recipes(as_json: bool) -> None:
-    """Show every recipe; of one that is not the paper's, what it changes."""
+    """Show every recipe, and what those that are not the paper's change."""
     need_torch()
     from ..training import recipes
 

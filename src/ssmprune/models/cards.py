@@ -38,7 +38,7 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a readable card ({error}); mend or remove it.") from error
+        raise InputError(f"{path} is not a readable card ({error}); fix or remove it.") from error
     check_entries(path, card, {}, ENTRIES)
     return dict(card)
 
@@ -85,7 +85,7 @@ def task_of(checkpoint: Path, name: str | None = None) -> Task:
     """Return the task called `name`, else the one of the card, with the parameters the checkpoint was trained with."""
     name = name or read_card(checkpoint).get("task")
     if name is None:
-        raise InputError(f"{checkpoint} has no card that names its task; say which with --task.")
+        raise InputError(f"{checkpoint} has no card that names its task; name it with --task.")
     return tasks.get(str(name)).replace(**task_parameters(checkpoint, str(name)))
 
 

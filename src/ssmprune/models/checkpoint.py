@@ -66,8 +66,9 @@ def _refuse_foreign(path: Location) -> None:
     """Point from files of other codes, known by their names, to the command that reads them."""
     if Path(path).suffix in FOREIGN and Path(path).is_file():
         raise InputError(
-            f"{path} is no model of ssmprune's own. If it is a classifier of another code, `ssmprune import {path} "
-            "--family FAMILY --out model.safetensors` makes one of it; `ssmprune list` names the families."
+            f"{path} is not one of ssmprune's own models. If it is a classifier from another codebase, "
+            f"`ssmprune import {path} --family FAMILY --out model.safetensors` converts it; `ssmprune list` names the "
+            "families."
         )
 
 

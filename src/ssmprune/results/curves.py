@@ -50,7 +50,7 @@ def curves(results: Results, checkpoint: str) -> dict[str, Curve]:
     cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _on_the_grid(cell, results.about)]
     full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
     if not full:
-        raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep go on.")
+        raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep continue.")
     by_method = {}
     for method in results.about["methods"]:
         fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]

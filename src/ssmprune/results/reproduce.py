@@ -73,7 +73,7 @@ def _as_trained(entry: Entry) -> Entry:
 
 
 def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Session | None = None) -> Results:
-    """Do all the sweeps, into a folder from which an interrupted run goes on."""
+    """Do all the sweeps, into a folder from which an interrupted run resumes."""
     clock = Clock(work)
     session = clock.watching(session or Session())
     seeded = [entry for entry in checkpoints if entry.file.parent.name == SEEDS]

@@ -29,7 +29,7 @@ def unpack(text: str, examples: int) -> Right:
     try:
         content = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
     except (binascii.Error, ValueError, zlib.error) as error:
-        raise InputError(f"These are no answers to {examples} examples ({error}): {text[:40]!r}.") from error
+        raise InputError(f"These are not answers to {examples} examples ({error}): {text[:40]!r}.") from error
     if len(content) != size:
         raise InputError(f"Expected answers to {examples} examples, {size} bytes; got {len(content)} or more.")
     return np.unpackbits(np.frombuffer(content, np.uint8), count=examples).astype(bool)

@@ -97,7 +97,7 @@ class Cell:
         if int(right.sum()) != round(self.accuracy * self.examples):
             raise InputError(
                 f"The cell {self.method} {self.ratio:g} of {self.checkpoint!r} has {int(right.sum())} right answers "
-                f"but an accuracy of {self.accuracy:.4f} on {self.examples} examples; it is damaged, so sweep anew."
+                f"but an accuracy of {self.accuracy:.4f} on {self.examples} examples; it is damaged, so sweep again."
             )
         return right
 
@@ -149,7 +149,7 @@ class Results:
         if not file.is_file():
             raise InputError(f"{name!r} is not at {file} any more; go where the sweep was started, or put it back.")
         if entry.get("sha256") not in (None, sha256(file.read_bytes()).hexdigest()):
-            raise InputError(f"{file} is not the model that was swept; put that one back, or sweep anew.")
+            raise InputError(f"{file} is not the model that was swept; put that one back, or sweep again.")
         return file
 
     def plan_path(self, cell: Cell | Key) -> Path:

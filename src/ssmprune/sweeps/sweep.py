@@ -134,7 +134,7 @@ def _different_names(files: Sequence[Path]) -> list[str]:
     """
     whole = [Path(os.path.abspath(file)) for file in files]
     if twice := {str(file) for file in whole if whole.count(file) > 1}:
-        raise InputError(f"A sweep takes every checkpoint once; twice there: {', '.join(sorted(twice))}.")
+        raise InputError(f"A sweep takes every checkpoint once; given twice: {', '.join(sorted(twice))}.")
     names = [[file.stem] for file in whole]
     for depth in range(1, max(len(file.parts) for file in whole)):
         same = [names.count(name) > 1 for name in names]

@@ -77,7 +77,7 @@ class Target:
         came_to = f"{self.value(work, ratio):.3g} {self.unit}".strip()
         if ratio:
             return f"{self.name} {self.budget:g}: came to {came_to}{self.explain(work, ratio)}"
-        without = "lets no state go" if self.rises else f"holds without pruning: the model has {came_to}"
+        without = "allows no pruning" if self.rises else f"holds without pruning: the model has {came_to}"
         return f"{self.name} {self.budget:g} {without}{self.explain(work, ratio)}"
 
 
@@ -165,7 +165,7 @@ class Accuracy:
             if not isinstance(batch, tuple | list) or isinstance(batch, Padded) or len(batch) < 2:
                 raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
         if not self.examples:
-            raise InputError("max_loss counts right answers; there is not a single example.")
+            raise InputError("max_loss counts right answers; there are no examples.")
 
     @property
     def examples(self) -> int:

@@ -55,7 +55,7 @@ def as_found() -> Iterator[None]:
 
 def _refuse_new(path: Path) -> None:
     if _NOTHING_NEW.get():
-        raise InputError(f"{path} is not there.")
+        raise InputError(f"{path} does not exist.")
 
 
 def cache_folder(root: Path) -> Path:
@@ -93,7 +93,7 @@ def fetch(source: Source, folder: Path) -> Path:
         return target
     _refuse_new(target)
     by_hand = f"Get it by hand: {source.url} ({source.size}), to be put into {folder}."
-    pooch = need("pooch", "data", f"{source.name} is not there. {by_hand} To have it fetched, pooch is needed")
+    pooch = need("pooch", "data", f"{source.name} is missing. {by_hand} To have it fetched, pooch is needed")
     level = pooch.get_logger().level
     pooch.get_logger().setLevel("WARNING")
     try:
@@ -101,7 +101,7 @@ def fetch(source: Source, folder: Path) -> Path:
         download = pooch.HTTPDownloader(progressbar=bar, timeout=30)
         pooch.retrieve(source.url, source.checksum, source.name, folder, downloader=download)
     except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong checksum is a ValueError
-        raise InputError(f"{source.name} is not there and could not be fetched ({error}). {by_hand}") from error
+        raise InputError(f"{source.name} is missing and could not be fetched ({error}). {by_hand}") from error
     finally:
         pooch.get_logger().setLevel(level)
     return target
@@ -149,7 +149,7 @@ def _plain_members(tar: tarfile.TarFile, archive: Path) -> Iterator[tarfile.TarI
         if number >= MEMBERS or written > BYTES:
             raise InputError(f"{archive} holds more than {MEMBERS:,} files or {BYTES:,} bytes; not what we expect.")
         if not (member.isreg() or member.isdir()):
-            raise InputError(f"{archive} has a member {member.name!r} that is no plain file; not unpacked.")
+            raise InputError(f"{archive} has a member {member.name!r} that is not a plain file; not unpacked.")
         if member.name.startswith("/"):  # the filter would put it inside
             raise InputError(f"{archive} has a member {member.name!r} outside its folder; not unpacked.")
         yield member

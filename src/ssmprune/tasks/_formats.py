@@ -44,8 +44,8 @@ def _read_idx(file: IO[bytes], dims: int, most: int, path: Path) -> NDArray[np.u
     expected = bytes([0, 0, 8, dims])  # two zeros, the code of unsigned bytes, the number of dimensions
     if header[:4] != expected:
         raise InputError(
-            f"{path} is no idx file of {dims}-dimensional bytes: it starts with {header[:4].hex(' ') or 'nothing'}, "
-            f"expected {expected.hex(' ')}."
+            f"{path} is not an idx file of {dims}-dimensional bytes: it starts with "
+            f"{header[:4].hex(' ') or 'nothing'}, expected {expected.hex(' ')}."
         )
     if len(header) < 4 * (1 + dims):
         raise InputError(f"{path} is cut short inside its header.")
@@ -57,7 +57,7 @@ def _read_idx(file: IO[bytes], dims: int, most: int, path: Path) -> NDArray[np.u
     if len(data) < count:
         raise InputError(f"{path} is cut short: {count} bytes of data announced, {len(data)} there.")
     if file.read(1):
-        raise InputError(f"{path} goes on after the {count} bytes it announced; fetch it again.")
+        raise InputError(f"{path} continues after the {count} bytes it announced; fetch it again.")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
@@ -75,7 +75,7 @@ def read_wav(path: Path) -> tuple[NDArray[np.int16], int]:
             channels, size, rate, count = clip.getparams()[:4]
             samples = clip.readframes(count)
     except (wave.Error, EOFError, RuntimeError) as error:  # the last one from seeking past the end
-        raise InputError(f"{path} is no wav file, or cut short ({error or 'its end is missing'}).") from error
+        raise InputError(f"{path} is not a wav file, or is cut short ({error or 'its end is missing'}).") from error
     if (channels, size) != (1, 2):
         raise InputError(f"{path} has {channels} channels of {8 * size} bits; expected 1 of 16.")
     if len(samples) < 2 * count:

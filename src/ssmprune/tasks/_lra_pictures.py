@@ -47,7 +47,7 @@ def read_pictures(listing: Path, size: int) -> NDArray[np.uint8]:
 
 def _decode(content: bytes, size: int, file: Path) -> NDArray[np.uint8]:
     if content[:8] != b"\x89PNG\r\n\x1a\n" or content[16:24] != struct.pack(">II", size, size):
-        raise InputError(f"{file} is no PNG of {size} x {size} pixels.")
+        raise InputError(f"{file} is not a PNG of {size} x {size} pixels.")
     image = need("PIL.Image", "data", "Pathfinder pictures need Pillow")
     try:
         return np.asarray(image.open(io.BytesIO(content), formats=["PNG"]).convert("L")).ravel()

@@ -46,7 +46,7 @@ def checked(task: Any, origin: str) -> Task:
         kind = f"the class {task.__name__} itself" if isinstance(task, type) else f"of {type(task).__name__}"
         raise InputError(f"A task is an object of a class derived from ssmprune.tasks.Task; {origin} is {kind}.")
     if not isinstance(getattr(task, "name", None), str) or not task.name.isprintable() or not task.name:
-        raise InputError(f"{origin}: a task needs a name, a text; got {getattr(task, 'name', None)!r:.40}.")
+        raise InputError(f"{origin}: a task needs a name, a string; got {getattr(task, 'name', None)!r:.40}.")
     for size in ("inputs", "outputs", "length"):
         value = getattr(task, size, None)
         if not is_count(value) or not value:

@@ -41,7 +41,7 @@ def recover(
     minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model.
     what: "all" lets everything learn, "states" the SSM layers alone.
 
-    `training.recovery.Recovery` also tells what happened, and goes on after a kill.
+    `training.recovery.Recovery` also tells what happened, and resumes after a kill.
 
     >>> import torch
     >>> import ssmprune as sp

@@ -111,7 +111,7 @@ def needs_launch(devices: int, nodes: int) -> bool:
 def check_shares(batch: int, size: int) -> None:
     """Refuse a batch that `size` processes cannot share evenly."""
     if batch % size:
-        raise InputError(f"{size} processes cannot share a batch of {batch} evenly; take a number that divides it.")
+        raise InputError(f"{size} processes cannot share a batch of {batch} evenly; use a number that divides it.")
 
 
 def relaunch(devices: int, nodes: int = 1) -> None:

@@ -67,7 +67,7 @@ class Recovered(Generic[Model]):
     after: Standing
     steps: int
     seconds: float
-    finished: bool = True  # False when it was asked to stop; the same call goes on
+    finished: bool = True  # False when it was asked to stop; the same call resumes
 
     def facts(self) -> dict[str, Any]:
         """Return all but the model, for JSON."""
@@ -158,7 +158,7 @@ class Recovery(Generic[Model]):
 
         A slower machine takes fewer steps, so that the rate still falls to zero within the time.
 
-        state: a file from which the same call goes on, to the bit, after a kill.
+        state: a file from which the same call resumes, to the bit, after a kill.
         """
         if not 0 < minutes < math.inf:
             raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
@@ -200,7 +200,7 @@ class Recovery(Generic[Model]):
             if given.shape != expected.shape:
                 raise InputError(
                     f"The pruned model answers {tuple(given.shape)}, the whole one {tuple(expected.shape)}; "
-                    "give the model that was pruned, and the one it was made of."
+                    "give the model that was pruned, and the one it was pruned from."
                 )
             count = len(part.x)
             damage, total = damage + count * float(self._divergence(given, expected)), total + count
@@ -334,8 +334,8 @@ def _load(
     changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
     if changed:
         raise InputError(
-            f"{path} is the state of another recovery (its {', '.join(changed)} differ). Ask for the same to go on "
-            "with it, or remove it to start afresh."
+            f"{path} is the state of another recovery (its {', '.join(changed)} differ). Give the same options to "
+            "resume it, or remove it to start afresh."
         )
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
 

@@ -35,7 +35,7 @@ def prune_in_rounds(
     """Prune to `ratio` in several cuts with a recovery after each, the last with twice the time of the others.
 
     recovery: of the model before pruning, with the data for all rounds.
-    state: each round keeps such a file, with its number behind the name, to go on from after a kill.
+    state: each round keeps such a file, with its number behind the name, to resume from after a kill.
     Return which states of the whole model stay, and how the last recovery went.
     """
     if rounds < 1:

@@ -1,4 +1,4 @@
-"""A training on disk: what a killed run needs to go on to the bit, and the log of what it did.
+"""A training on disk: what a killed run needs to resume exactly, to the bit, and the log of what it did.
 
 Data order and dropout are drawn afresh from (seed, epoch) and (seed, step), so weights, Adam's moments
 and a few numbers are the whole state: no generator has to be saved.
@@ -75,7 +75,7 @@ def load_state(path: Path, identity: dict[str, Any]) -> State:
     if changed:
         raise InputError(
             f"{path.parent} holds another training (its {', '.join(changed)} differ from what was asked for). "
-            "Give the same options to go on with it, or another folder to start afresh."
+            "Give the same options to resume it, or another folder to start afresh."
         )
     return State(position, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
@@ -96,7 +96,7 @@ class Log:
             complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
             past = [line for line in complete if json.loads(line)["step"] <= step]
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not the log of a training ({error}); move it away to go on.") from error
+            raise InputError(f"{path} is not the log of a training ({error}); move it away to continue.") from error
         write_atomically(path, "".join(past).encode())
 
     def write(self, event: str, **fields: Any) -> None:

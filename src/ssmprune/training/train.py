@@ -41,7 +41,7 @@ class Diverged(InputError):
 
 @dataclass(frozen=True)
 class Run:
-    """Where a training is kept, its seed, and how it is watched; a folder with a saved state goes on."""
+    """Where a training is kept, its seed, and how it is watched; a folder with a saved state is resumed."""
 
     folder: Path
     seed: int = 0
@@ -60,7 +60,7 @@ class Result:
     best_epoch: int
     steps: int
     seconds: float  # of training and validation, over all resumptions
-    finished: bool  # False when it was asked to stop; the same call goes on
+    finished: bool  # False when it was asked to stop; the same call resumes
 
 
 class _Splits(NamedTuple):

@@ -23,7 +23,7 @@ from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers, StateScales
 def check_kind(model: Any) -> Classifier:
     """Return a model that can become C; any other is an error."""
     if not isinstance(model, Classifier):
-        raise InputError(f"Only ssmprune's own classifiers become C; got {type(model).__name__}.")
+        raise InputError(f"Only ssmprune's own classifiers can be written as C; got {type(model).__name__}.")
     return model
 
 
@@ -31,7 +31,7 @@ def numbers_of(model: Classifier) -> Numbers:
     """Return the numbers of a model, whole ones where its weights are on a grid; what is not finite is an error."""
     check_kind(model)
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
-        raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot become C.")
+        raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot be written as C.")
     return _Reader(model).read()
 
 

@@ -146,7 +146,7 @@ class _Writer:
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
             "INPUTS": config.inputs,
-            "ABOUT_INPUTS": "different tokens" if config.tokens else "numbers a step",
+            "ABOUT_INPUTS": "different tokens" if config.tokens else "numbers per step",
             "OUTPUTS": config.outputs,
             "WIDTH": config.width,
             "ROW": row,

@@ -31,7 +31,7 @@ def floats(name: str, values: Array) -> str:
     with np.errstate(over="ignore"):
         single = values.astype(np.float32).ravel()
     if not np.isfinite(single).all():
-        raise InputError(f"{name} has numbers too large for single precision; the model cannot become C.")
+        raise InputError(f"{name} has numbers too large for single precision; the model cannot be written as C.")
     return _array("float", name, [_float(value) for value in single.tolist()])
 
 

@@ -25,11 +25,11 @@ def choose(
     """Check a choice against the results; what is left open is the first checkpoint, LAST and half of the states."""
     names = checkpoints(results)
     if not names:
-        raise InputError(f"{results.folder} has no finished cell yet; let the sweep go on.")
+        raise InputError(f"{results.folder} has no finished cell yet; let the sweep continue.")
     checkpoint = _one_of("checkpoint", checkpoint, names, names[0])
     by_method = curves(results, checkpoint)
     if not by_method:
-        raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep go on.")
+        raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep continue.")
     usual = LAST.name if LAST.name in by_method else next(iter(by_method))
     method = _one_of("method", method, list(by_method), usual)
     return Choice(checkpoint, method, by_method[method].nearest(0.5 if ratio is None else ratio).ratio)
@@ -40,8 +40,8 @@ def cell_with_plan(results: Results, choice: Choice) -> Cell:
     cell = curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
     if not results.plan_path(cell).is_file():
         raise InputError(
-            f"{results.plan_path(cell)} is not there, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
-            "shown; take the folder that `ssmprune sweep` wrote, or another method."
+            f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
+            "shown; give the folder that `ssmprune sweep` wrote, or another method."
         )
     return cell
 

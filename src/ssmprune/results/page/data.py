@@ -48,7 +48,7 @@ def collect_data(results: Results, room: int) -> Content:
     """
     names = checkpoints(results)
     if not any(curves(results, name) for name in names):
-        raise InputError(f"{results.folder} has no pruned model yet; let the sweep go on.")
+        raise InputError(f"{results.folder} has no pruned model yet; let the sweep continue.")
     store = Store()
     cuts: list[tuple[Cut, Content]] = []
     models = [_model(results, name, store, cuts) for name in names]
@@ -148,7 +148,7 @@ def check_cells(results: Results, name: str, layers: dict[str, DiagonalSystem]) 
         if cell.checkpoint == name and cell.states.keys() != layers.keys():
             raise InputError(
                 f"{results.folder}: a cell of {name!r} has the layers {', '.join(cell.states)}; the model has "
-                f"{', '.join(layers)}. Put the model that was swept back, or sweep anew."
+                f"{', '.join(layers)}. Put the model that was swept back, or sweep again."
             )
 
 

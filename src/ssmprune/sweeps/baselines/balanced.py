@@ -102,7 +102,7 @@ class Balanced:
     def of(cls, layer: str, system: DiagonalSystem) -> Balanced:
         """Balance by the square-root method: P = RRᵀ, Q = LLᵀ, LᵀR = UΣVᵀ; into = Σ^-½ UᵀLᵀ and back = RVΣ^-½."""
         if system.unstable_states.any():
-            raise InputError(f"Layer {layer!r} has unstable poles, so it cannot be balanced; take another method.")
+            raise InputError(f"Layer {layer!r} has unstable poles, so it cannot be balanced; use another method.")
         R, L = _root(controllability(system)), _root(observability(system))
         U, sigma, Vt = np.linalg.svd(L.swapaxes(1, 2) @ R)
         sigma[sigma <= FAINTEST * sigma[:, :1]] = 0
@@ -143,7 +143,7 @@ class Balanced:
         if most or self.system.channel is None:
             raise InputError(
                 f"Layer {self.layer!r} has no truncated system of {size} states that is stable and diagonal: "
-                "it is silent, or poles coincide. Take another method."
+                "it is silent, or poles coincide. Use another method."
             )
         return RealSystem(self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0])
 

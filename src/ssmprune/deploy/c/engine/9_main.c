@@ -1,9 +1,9 @@
-/* ---- A program to try the model with a pipe: cc -O3 -DSSMPRUNE_MAIN this.c -lm && ./a.out < numbers ---- */
+/* ---- A program that reads a pipe, to try the model: cc -O3 -DSSMPRUNE_MAIN this.c -lm && ./a.out < numbers ---- */
 
 #ifdef SSMPRUNE_MAIN
 #include <stdio.h>
 
-/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is no number. */
+/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number. */
 static int next_value(int samples, model_input *value) {
     if (samples) { /* 16 bits, little-endian, whatever this machine's own order is */
         unsigned char bytes[2];
@@ -126,7 +126,7 @@ int main(int count, char **options) {
         else
             return fprintf(stderr, "usage: %s [--s16] [--class] < input\n", options[0]), 2;
     if (answer_stdin(samples, class_only))
-        return fprintf(stderr, "expected %d numbers a step, and at least one step\n", STRIDE), 1;
+        return fprintf(stderr, "expected %d numbers per step, and at least one step\n", STRIDE), 1;
     return 0;
 }
 #endif

@@ -11,30 +11,30 @@ extern "C" {
 #define MODEL_INPUTS @INPUTS@ /* @ABOUT_INPUTS@ */
 #define MODEL_OUTPUTS @OUTPUTS@ /* logits */
 #if RETRIEVAL
-#define MODEL_FEATURES @WIDTH@ /* numbers that stand for a document */
+#define MODEL_FEATURES @WIDTH@ /* numbers that represent a document */
 #endif
 
 #if INTEGERS
-/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step, @TAKEN_OUT@ for
-   an input and, unless it is a single step, up to @UNPACKED@ for weights as floats). */
+/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes per step, @TAKEN_OUT@
+   for an input and, unless it is a single step, up to @UNPACKED@ for weights as floats). */
 #else
-/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes a step). */
+/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes per step). */
 #endif
 #ifndef MODEL_BLOCK
 #define MODEL_BLOCK 16
 #endif
 #if BIDIRECTIONAL
 
-/* This model looks at a sequence from both ends, so it needs the whole of it and room for that many floats. */
+/* This model reads a sequence from both ends, so it needs all of it, and a workspace of this many floats. */
 #define MODEL_WORKSPACE(length) ((size_t)(length) * @WORKSPACE@)
 #else
 
-/* A stream: all that is remembered from one step to the next. Copy it to branch off. */
+/* A stream: everything that is carried from one step to the next. Copy it to start a branch. */
 typedef struct {
     float states[@STATES@];
 #if MEAN
     float total[@ROW@]; /* the features of all steps, added up */
-    uint32_t steps;      /* so far, which may be four billion */
+    uint32_t steps;      /* so far; the count holds up to four billion */
 #endif
 } model_state;
 
@@ -43,20 +43,20 @@ void model_init(model_state *state);
 #endif
 #if RETRIEVAL
 
-/* The logits of two documents, each of which stands as MODEL_FEATURES numbers. */
+/* The logits of two documents, each represented by MODEL_FEATURES numbers. */
 void model_compare(const float *a, const float *b, float *logits);
 #endif
 #if BIDIRECTIONAL
 
-/* A sequence of `length` steps, @A_STEP@ each. The first `valid` steps count; what follows is padding,
-   which the layers see as those of the trained model do. `out` gets @OUT_WHOLE@. */
+/* A sequence of `length` steps, @A_STEP@ each. The first `valid` steps count; the rest is padding,
+   which the layers treat as those of the trained model do. `out` gets @OUT_WHOLE@. */
 void model_run(float *workspace, const model_input *in, size_t length, size_t valid, float *out);
 #else
 
-/* One more step, @A_STEP@. `out`, unless NULL, gets @OUT_STEP@. */
+/* The next step, @A_STEP@. `out`, unless NULL, gets @OUT_STEP@. */
 void model_step(model_state *state, const model_input *in, float *out);
 
-/* The next `length` steps: what as many calls of model_step do, but faster. `out`, unless NULL, gets
+/* The next `length` steps: the same as that many calls of model_step, but faster. `out`, unless NULL, gets
    @OUT_RUN@. */
 void model_run(model_state *state, const model_input *in, size_t length, float *out);
 #endif
