@@ -112,8 +112,9 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
         accuracy, from 0 to 1. To choose by few examples is to choose by luck: have a thousand at least.
     """
     _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
-    if not callable(validation) and not isinstance(validation, Iterable):
-        kind = type(validation).__name__
+    given: object = validation
+    if not callable(given) and not isinstance(given, Iterable):
+        kind = type(given).__name__
         raise InputError(f"max_loss takes labelled batches, or a function that gives a model's accuracy; got {kind}.")
     measure = validation if callable(validation) else Accuracy(list(validation))
 
