@@ -79,7 +79,7 @@ def test_a_full_disk_in_earnest(tmp_path):
     (tmp_path / "link").symlink_to("/dev/full")
     with pytest.raises(InputError, match="not a regular file"):
         write_atomically(tmp_path / "link", b"x")
-    with pytest.raises(InputError, match="/dev/null is no regular file"):
+    with pytest.raises(InputError, match="/dev/null is not a regular file"):
         write_atomically("/dev/null", b"x")
     assert not Path("/dev/null").is_file()
 
@@ -114,8 +114,8 @@ def test_a_folder_that_cannot_be_new_is_refused_at_once(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     for path, reason in (
         (tmp_path, "not empty"),
-        (tmp_path / "file", "no folder"),
-        (tmp_path / "file" / "x", "no fold"),
+        (tmp_path / "file", "not a folder"),
+        (tmp_path / "file" / "x", "not a fold"),
     ):
         with pytest.raises(InputError, match=reason):
             check_new_folder(path)

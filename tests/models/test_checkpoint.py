@@ -98,14 +98,14 @@ def test_directory(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x02}q\x00.", struct.pack("<Q", 2**60) + b"{}"])
 def test_foreign_files(path, content):
     path.write_bytes(content)
-    refused(path, "damaged or no safetensors file")
+    refused(path, "damaged or not a safetensors file")
 
 
 @pytest.mark.parametrize("part", [4, 100, -1, -500])
 def test_truncated_files(model, path, part):
     save(model, path)
     path.write_bytes(path.read_bytes()[:part])
-    refused(path, "damaged or no safetensors file")
+    refused(path, "damaged or not a safetensors file")
 
 
 def test_other_safetensors_files(path):

@@ -63,7 +63,7 @@ def test_the_demo_says_why_all_pruned_still_answers(monkeypatch, tmp_path, ssmpr
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "demo", lambda tick, engine: ROWS)
     result = ssmprune("demo")
-    assert "At 100% a pair of states stays in every layer" in result.stdout
+    assert "At 100% one pair of states stays in every layer" in result.stdout
     assert (tmp_path / "demo.png").exists()
 
 
