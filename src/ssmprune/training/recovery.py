@@ -8,11 +8,10 @@ those that the model came with take part, so it never gets worse there.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -23,20 +22,16 @@ from torch import Tensor, nn
 from ..adapters import Adapter, layers_of
 from ..calibration.recording import Sequences, refuse_what_cannot_run
 from ..errors import InputError, one_of
-from ..files import load_tensors, save_tensors
 from ..models.classifier import Classifier
 from ..progress import Bar
 from ._lessons import agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
-from .state import fingerprint
-from .train import collect_stop_requests
+from .state import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)
 What = Literal["all", "states"]
 WHAT = {"all": "every parameter", "states": "the parameters of the SSM layers"}
 PACE = 180  # steps in a minute, of 32 sequences of 1,024 steps: what two cores do easily
 FEWEST_STEPS = 32
-TRIAL = 8  # steps after which a machine that cannot keep this pace gets a shorter plan,
-CAUTION = 0.9  # which fills this share of the time
 LARGEST_RATE = 1e-3
 HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
 VALIDATIONS = 16  # in the time that was planned
@@ -168,7 +163,9 @@ class Recovery(Generic[Model]):
         best = _copied(self.student)
         identity = self._identity(planned)
         if state is not None and state.exists():
-            position, best = _load(state, identity, self.student, optimizer)
+            saved = load_state(state, identity, _Position, "recovery")
+            saved.restore(self.student, optimizer)
+            position, best = saved.position, saved.part("best/")
         elif self.before.damage <= NEGLIGIBLE:
             position.ended = True
         clock = time.monotonic() - position.seconds
@@ -180,15 +177,15 @@ class Recovery(Generic[Model]):
                 self._learn(optimizer, position.step, position.steps)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
-                if position.step == TRIAL:
-                    position.steps = self._that_fit(position, 60 * minutes)
+                if position.seconds > 30 * minutes:  # a machine that is behind at half-time
+                    position.steps = min(position.steps, 2 * position.step)
                 position.ended = position.step >= position.steps or position.seconds > 60 * minutes
                 if position.step % math.ceil(position.steps / VALIDATIONS) == 0 or position.ended:
                     best = self._judge(position, best)
                     if state is not None:
-                        _save(state, identity, self.student, optimizer, position, best)
+                        save_state(state, self.student, optimizer, position, identity, best)
             if asked_to_stop and state is not None and not position.ended:
-                _save(state, identity, self.student, optimizer, position, best)
+                save_state(state, self.student, optimizer, position, identity, best)
         return self._result(position, best)
 
     @torch.no_grad()
@@ -211,14 +208,6 @@ class Recovery(Generic[Model]):
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
         size = max(len(lesson.x) for lesson in self.lessons)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
-
-    def _that_fit(self, position: _Position, seconds: float) -> int:
-        """Return how many of the planned steps the time has room for, beside the validations, at the speed so far."""
-        start = time.monotonic()
-        self.standing()
-        room = seconds - VALIDATIONS * (time.monotonic() - start)
-        fit = int(CAUTION * room * position.step / position.seconds)
-        return min(position.steps, max(FEWEST_STEPS, fit))
 
     def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
         """Validate: return the best weights, and note whether it is time to stop."""
@@ -303,49 +292,3 @@ def one_cycle(share: float, rise: float = 0.15) -> float:
 
 def _copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def _save(
-    path: Path,
-    identity: dict[str, Any],
-    student: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    position: _Position,
-    best: dict[str, Tensor],
-) -> None:
-    """Write all that `_load` brings back."""
-    tensors = {f"best/{name}": tensor for name, tensor in best.items()}
-    tensors |= {f"student/{name}": tensor for name, tensor in student.state_dict().items()}
-    for name, parameter in student.named_parameters():
-        tensors |= {f"adam/{moment}/{name}": value for moment, value in optimizer.state.get(parameter, {}).items()}
-    about = {"identity": json.dumps(identity), "position": json.dumps(asdict(position))}
-    save_tensors(path, {name: tensor.numpy(force=True) for name, tensor in tensors.items()}, about)
-
-
-def _load(
-    path: Path, identity: dict[str, Any], student: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[_Position, dict[str, Tensor]]:
-    """Put the student and its optimiser where they were; return the position and the best weights."""
-    try:
-        arrays, about = load_tensors(path)
-        saved, position = dict(json.loads(about["identity"])), _Position(**json.loads(about["position"]))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"Cannot read the saved recovery {path}: {error} Remove it to start afresh.") from error
-    changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
-    if changed:
-        raise InputError(
-            f"{path} is the state of another recovery (its {', '.join(changed)} differ). Give the same options to "
-            "resume it, or remove it to start afresh."
-        )
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-    student.load_state_dict(part("student/"))
-    for name, parameter in student.named_parameters():
-        if f"adam/step/{name}" in tensors:
-            optimizer.state[parameter] = {
-                moment: tensors[f"adam/{moment}/{name}"] for moment in ("step", "exp_avg", "exp_avg_sq")
-            }
-    return position, part("best/")

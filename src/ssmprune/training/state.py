@@ -1,4 +1,4 @@
-"""A training on disk: what a killed run needs to resume exactly, to the bit, and the log of what it did.
+"""A training or recovery on disk: what a killed run needs to resume to the bit, and the log of what it did.
 
 Data order and dropout are drawn afresh from (seed, epoch) and (seed, step), so weights, Adam's moments
 and a few numbers are the whole state: no generator has to be saved.
@@ -7,15 +7,21 @@ and a few numbers are the whole state: no generator has to be saved.
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from threading import current_thread, main_thread
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
 from ..files import digest, load_tensors, save_tensors, write_atomically
+
+Place = TypeVar("Place")  # a dataclass that says where a run stands
 
 
 @dataclass
@@ -29,22 +35,28 @@ class Position:
 
 
 def save_state(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, position: Position, identity: dict[str, Any]
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Any,
+    identity: dict[str, Any],
+    best: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write everything that `State.restore` brings back, atomically; `identity` says which training this is."""
+    """Write everything that `State.restore` brings back, atomically; `identity` says which run this is."""
     tensors: dict[str, Tensor] = {f"model/{name}": value for name, value in model.state_dict().items()}
+    tensors |= {f"best/{name}": value for name, value in (best or {}).items()}
     for name, parameter in model.named_parameters():
-        for moment, value in optimizer.state[parameter].items():
+        for moment, value in optimizer.state.get(parameter, {}).items():
             tensors[f"adam/{name}/{moment}"] = value
     arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
     save_tensors(path, arrays, {"position": json.dumps(asdict(position)), "identity": json.dumps(identity)})
 
 
 @dataclass(frozen=True)
-class State:
+class State(Generic[Place]):
     """What `save_state` wrote."""
 
-    position: Position
+    position: Place
     tensors: dict[str, Tensor]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
@@ -56,26 +68,28 @@ class State:
         try:
             model.load_state_dict(self.part("model/"))
         except RuntimeError as error:  # only for a file that somebody has edited: its identity names the sizes
-            raise InputError(f"The saved training does not fit its model ({error}). Start afresh.") from error
-        for name, parameter in model.named_parameters():
-            moments = self.part(f"adam/{name}/")
-            optimizer.state[parameter] = {moment: value.to(parameter.device) for moment, value in moments.items()}
+            raise InputError(f"The saved run does not fit its model ({error}). Start afresh.") from error
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        learning = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+        moments = {index: self.part(f"adam/{name}/") for index, name in enumerate(learning)}
+        known = {index: own for index, own in moments.items() if own}
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # to the devices and types they belong
 
 
-def load_state(path: Path, identity: dict[str, Any]) -> State:
-    """Read a state; refuse that of another training."""
+def load_state(path: Path, identity: dict[str, Any], place: type[Place], what: str = "training") -> State[Place]:
+    """Read a state; refuse that of another run."""
     try:
         arrays, about = load_tensors(path)
-        saved, position = dict(json.loads(about["identity"])), Position(**json.loads(about["position"]))
+        saved, position = dict(json.loads(about["identity"])), place(**json.loads(about["position"]))
     except InputError as error:
-        raise InputError(f"Cannot read the saved training: {error} Remove it to start afresh.") from error
+        raise InputError(f"Cannot read the saved {what}: {error} Remove it to start afresh.") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"Cannot read the saved training {path}: {error}. Remove it to start afresh.") from error
+        raise InputError(f"Cannot read the saved {what} {path}: {error}. Remove it to start afresh.") from error
     changed = [key for key, value in json.loads(json.dumps(identity)).items() if saved.get(key) != value]
     if changed:
         raise InputError(
-            f"{path.parent} holds another training (its {', '.join(changed)} differ from what was asked for). "
-            "Give the same options to resume it, or another folder to start afresh."
+            f"{path} holds another {what} (its {', '.join(changed)} differ from what was asked for). "
+            "Give the same options to resume it, or another place to start afresh."
         )
     return State(position, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
@@ -83,6 +97,26 @@ def load_state(path: Path, identity: dict[str, Any]) -> State:
 def fingerprint(model: nn.Module) -> str:
     """Return a digest that tells one model's weights from another's."""
     return digest({name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()})
+
+
+@contextmanager
+def collect_stop_requests(wanted: bool) -> Iterator[list[int]]:
+    """Yield a list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two.
+
+    Not wanted of several processes: they are stopped by torchrun, all at once; each on its own would leave the others
+    waiting.
+    """
+    requests: list[int] = []
+    if not wanted or current_thread() is not main_thread():  # only the main thread may set handlers
+        yield requests
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _frame: requests.append(number)) for number in signals]
+    try:
+        yield requests
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 class Log:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import current_thread, main_thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..calibration.batches import Padded, Unlabelled
@@ -27,10 +24,11 @@ from ..models.classifier import Classifier
 from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
+from ._finite import first_not_finite, has_finite_gradients
 from .evaluate import Score, check_fits, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
-from .state import Log, Position, State, fingerprint, load_state, save_state
+from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
 
@@ -123,31 +121,11 @@ def tunable(start: Classifier, recipe: Recipe) -> Classifier:
     return model
 
 
-def resize(model: Classifier, saved: State) -> Classifier:
+def resize(model: Classifier, saved: State[Position]) -> Classifier:
     """Return a model with as many states in each layer as the saved one: pruning may have taken some."""
     weights = saved.part("model/")
     states = tuple(len(weights[f"layers.{layer}.ssm.pole_re"]) for layer in range(model.config.depth))
     return model if states == model.config.states else Classifier(dataclasses.replace(model.config, states=states))
-
-
-@contextmanager
-def collect_stop_requests(wanted: bool) -> Iterator[list[int]]:
-    """Yield a list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two.
-
-    Not wanted of several processes: they are stopped by torchrun, all at once; each on its own would leave the others
-    waiting.
-    """
-    requests: list[int] = []
-    if not wanted or current_thread() is not main_thread():  # only the main thread may set handlers
-        yield requests
-        return
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _frame: requests.append(number)) for number in signals]
-    try:
-        yield requests
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
 class _Training:
@@ -178,7 +156,7 @@ class _Training:
 
     def _begin(self, model: Classifier) -> None:
         """Go on from the saved state if there is one, else from the start."""
-        saved = load_state(self.state_path, self.identity) if self.state_path.exists() else None
+        saved = load_state(self.state_path, self.identity, Position) if self.state_path.exists() else None
         self.position = saved.position if saved else Position()
         if not self.group.agrees_on(self.position.step):  # they would wait for each other for ever
             folder = self.run.folder
@@ -317,45 +295,3 @@ class _Training:
         self.position.seconds, self.clock = self.position.seconds + now - self.clock, now
         if self.log:
             self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)
-
-
-def has_finite_gradients(model: nn.Module) -> bool:
-    """Return whether every gradient is finite (a loss that is not finite has none that are)."""
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return bool(torch.isfinite(torch.stack([gradient.sum() for gradient in gradients])).all())
-
-
-def first_not_finite(model: nn.Module, *inputs: Tensor | None) -> str:
-    """Name the first place, in the order of computation, where something is not finite.
-
-    Parameters come first, then the outputs of the modules on `inputs`, then gradients, from the last layer on.
-    """
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            return f"the parameter {name}"
-    if output := _first_bad_output(model, inputs):
-        return f"the output of {output}"
-    for name, parameter in reversed(list(model.named_parameters())):
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            return f"the gradient of {name}"
-    return "the loss"
-
-
-def _first_bad_output(model: nn.Module, inputs: tuple[Tensor | None, ...]) -> str | None:
-    bad: list[str] = []
-
-    def check(name: str) -> Callable[[nn.Module, object, object], None]:
-        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
-            if isinstance(output, Tensor) and not torch.isfinite(output).all():
-                bad.append(name)
-
-        return hook
-
-    hooks = [module.register_forward_hook(check(name)) for name, module in model.named_modules() if name]
-    try:
-        with torch.no_grad():
-            model(*inputs)
-    finally:
-        for handle in hooks:
-            handle.remove()
-    return bad[0] if bad else None
