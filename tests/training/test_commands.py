@@ -157,7 +157,7 @@ def test_a_training_that_was_killed_leaves_a_card_and_flows_on(data, tmp_path):
 
 
 def test_sizes_change_any_recipe_but_not_a_model_that_is_there(trained, data, tmp_path):
-    with pytest.raises(AssertionError, match="has its sizes already; leave out --layers, --width"):
+    with pytest.raises(AssertionError, match="already has its sizes; leave out --layers, --width"):
         ssmprune(
             *("train", "smnist", "--from", trained["best"], "--recipe", "tune", "--layers", 1, "--width", 8),
             *("--data", data, "--out", tmp_path / "run"),
