@@ -22,12 +22,12 @@ help:
 	@echo "make docs    the pages as a site in site/; a warning is an error"
 	@echo "make wheel-test     build the wheel, install it into a new environment, use it there"
 	@echo "make oldest-test    the fast tests with the lowest versions that pyproject.toml allows (Python 3.11)"
-	@echo "make browser-test   the report in chromium, which Debian's packages bring (as root, once)"
+	@echo "make browser-test   the report in Debian's chromium (installed as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
-	@echo "make portable   the C file on aarch64 (qemu) and Cortex-M4; cross compilers come by Debian's packages (as root, once)"
-	@echo "make format  let ruff mend what it can"
+	@echo "make portable   the C file on aarch64 (qemu) and Cortex-M4, with Debian's cross compilers (installed as root, once)"
+	@echo "make format  let ruff fix what it can"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(PY) || python3 -m venv $(VENV)

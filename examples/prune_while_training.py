@@ -1,4 +1,4 @@
-"""Prune inside your own training script: train, shrink, and go on with the smaller model."""
+"""Prune inside your own training script: train, shrink, and continue with the smaller model."""
 
 import torch
 from torch import nn

@@ -25,7 +25,7 @@ def collect(
     batches: a list or a DataLoader of what the model takes, x (batch, length, ...); of tuples and lists the first
         member is x and the rest, such as labels, is ignored. `Padded(x, lengths)` says where padding begins.
     sequences: how many to look at; None for all.
-    every: count one in so many steps; chosen by `strided.stride` unless given.
+    every: count one step in this many; chosen by `strided.stride` unless given.
 
     >>> import torch
     >>> from ssmprune.models.s5 import S5Layer

@@ -189,7 +189,7 @@ def decide(
 class _Accuracy:
     """The accuracy on validation data of pruned models as they will be once `finish` is done with them.
 
-    Each is told on stderr, with the time that the search may still take.
+    Each is reported on stderr, with the time that the search may still take.
     """
 
     split: Split

@@ -47,7 +47,7 @@ def job(
     task_module: TaskModule = None,
     seed: Annotated[
         int,
-        typer.Option("--seed", min=0, max=2**63 - 1, help="Seed for weights, data order and dropout.", metavar="<int>"),
+        typer.Option("--seed", min=0, max=2**63 - 1, help="Seed for weights, data order and dropout."),
     ] = 0,
     start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, whole or pruned.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Number of processes on this machine.")] = 1,
@@ -61,7 +61,7 @@ def job(
 
 def sizing(
     layers: Annotated[
-        int | None, typer.Option("--layers", min=1, help="Number of layers; by default the recipe's, as below.")
+        int | None, typer.Option("--layers", min=1, help="Number of layers; these sizes are by default the recipe's.")
     ] = None,
     width: Annotated[int | None, typer.Option("--width", min=1, help="Channels between the layers.")] = None,
     states: Annotated[
@@ -161,7 +161,10 @@ def _show(result: Result, title: str, as_json: bool) -> None:
     """Print a result, with None for files that are not written yet."""
     files = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
     facts = asdict(result) | files
-    show(facts, as_json, table(title, [{"": key, "value": value} for key, value in facts.items()]))
+    readable = {key.replace("_", " "): value for key, value in facts.items()}
+    best = "none yet" if result.best_accuracy < 0 else f"{result.best_accuracy:.2%}"  # interrupted before validation
+    readable |= {"best accuracy": best, "seconds": f"{result.seconds:,.0f}"}
+    show(facts, as_json, table(title, [{"": key, "value": value} for key, value in readable.items()]))
 
 
 @app.command()
@@ -182,7 +185,7 @@ def evaluate(
     ] = 1,
     measure: Annotated[
         int,
-        typer.Option("--measure", min=0, help="Training examples on which batch norms measure their statistics anew."),
+        typer.Option("--measure", min=0, help="Training examples for batch norms to re-measure their statistics on."),
     ] = 0,
     settings: Settings = [],  # noqa: B006 (typer copies it)
     engine: Engine = "torch",

@@ -56,7 +56,7 @@ def write_bundle(folder: Path, name: str, model: Classifier, card: Figures) -> F
 def measure(model: Classifier) -> Figures:
     """Return how large a model is and, where a compiler is, how much memory and time its C takes on one thread.
 
-    What it takes on a Cortex-M4 is told where a compiler for that is installed.
+    What it takes on a Cortex-M4 is reported if a compiler for that is installed.
     """
     states = sum(system.states for system in apply.read(model, unstable="keep").values())
     figures: Figures = {"states": states, "parameters": parameters(model)}

@@ -1,4 +1,4 @@
-"""The demo: a trained model pruned by the surgeon and the paper's methods, on images; model and images ship along."""
+"""The demo: a trained model pruned by the surgeon and the paper's methods, on images; both ship with the package."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Row:
 def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch") -> list[Row]:
     """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
 
-    engine: that of `deploy.compute` which evaluates, and whose speed is told.
+    engine: that of `deploy.compute` which evaluates, and whose speed is reported.
     """
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]

@@ -106,10 +106,10 @@ def max_gain(share: float) -> Target:
 
 
 def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) -> Target:
-    """Limit the loss of accuracy to so many points (hundredths).
+    """Limit the loss of accuracy to this many points (hundredths).
 
     validation: labelled batches (x, labels) or (Padded(x, lengths), labels), or a function that gives a model's
-        accuracy, from 0 to 1. To choose by few examples is to choose by luck: have a thousand at least.
+        accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
     """
     _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
     given: object = validation
@@ -135,7 +135,7 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
 
 
 def max_memory(megabytes: float) -> Target:
-    """Ask for a model whose tensors take at most so many million bytes."""
+    """Ask for a model whose tensors take at most this many million bytes."""
     _check("max_memory is a number of megabytes", megabytes)
 
     def size(work: Pruning[Any], ratio: float) -> float:
@@ -145,7 +145,7 @@ def max_memory(megabytes: float) -> Target:
 
 
 def max_latency(milliseconds: float, *inputs: Any) -> Target:
-    """Ask for a model that takes at most so many milliseconds for these inputs, on this machine as it is now."""
+    """Ask for a model that takes at most this many milliseconds for these inputs, on this machine as it is now."""
     _check("max_latency is a number of milliseconds", milliseconds)
 
     def time(work: Pruning[Any], ratio: float) -> float:

@@ -34,7 +34,7 @@ def recover(
 ) -> Model:
     """Return a pruned model that has learnt the whole model's answers on unlabelled batches.
 
-    On those that are held out it never gets worse; where there is nothing to mend or to gain, it stays as it is.
+    On those that are held out it never gets worse; if there is nothing to repair or to gain, it stays as it is.
 
     small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
     model: the whole model it was made of, which teaches it.

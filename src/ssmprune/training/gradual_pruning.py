@@ -53,7 +53,7 @@ class Schedule:
                 f"Pruning lasts from a share of the training to a later one, 0 to 1; got {self.start} to {self.until}."
             )
         if self.every < 1:
-            raise InputError(f"Pruning happens every so many steps, at least 1; got {self.every}.")
+            raise InputError(f"The number of steps between two cuts is at least 1; got {self.every}.")
         one_of("pruning schedule", self.shape, SHAPES)
         one_of("method", self.method, named())
 

@@ -1,6 +1,6 @@
 """Recovery: a pruned model learns the whole model's answers again, on inputs without labels.
 
-A few minutes of gradient steps mend what no closed form can, since poles move. The whole model teaches, by its logits
+A few minutes of gradient steps repair what no closed form can, since poles move. The whole model teaches, by its logits
 or, where outputs are no logits, by its outputs. Some inputs are held out: the weights that did best on them win, and
 those that the model came with take part, so it never gets worse there.
 """
@@ -75,9 +75,9 @@ class Recovered(Generic[Model]):
             return "Recovery: the model answers as the whole one does; it needs none and is as it was"
         if self.after.damage >= self.before.damage:
             return f"Recovery: nothing gained in {self.steps} steps; the model is as it was"
-        mended = 1 - self.after.damage / self.before.damage
+        repaired = 1 - self.after.damage / self.before.damage
         return (
-            f"Recovery: {mended:.0%} of the damage mended in {self.steps} steps ({self.seconds:.0f} s); held-out "
+            f"Recovery: {repaired:.0%} of the damage repaired in {self.steps} steps ({self.seconds:.0f} s); held-out "
             f"{self.before} -> {self.after}"
         )
 
@@ -149,7 +149,7 @@ class Recovery(Generic[Model]):
         state: Path | None = None,
         progress: bool = True,
     ) -> Recovered[Model]:
-        """Learn for so many steps, by default as many as these minutes allow two cores, but no longer than they last.
+        """Learn for `steps` steps, by default as many as two cores do in these minutes, but never longer than that.
 
         A slower machine takes fewer steps, so that the rate still falls to zero within the time.
 
