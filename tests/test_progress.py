@@ -46,8 +46,9 @@ def test_a_pipe_gets_plain_lines_and_not_many(clock, capsys):
     out, err = capsys.readouterr()
     *lines, said = err.splitlines()
     assert out == ""
-    assert len(lines) == 19  # each twentieth but the last
-    assert lines[0] == "Evaluating: 50 of 1,000, about 31 minutes left"
+    assert len(lines) == 20  # one soon, to say how long it takes, then one for each twentieth but the last
+    assert lines[0] == "Evaluating: 6 of 1,000, about 28 minutes left"
+    assert lines[1] == "Evaluating: 50 of 1,000, about 31 minutes left"
     assert lines[-1] == "Evaluating: 950 of 1,000, about 2 minutes left"
     assert said == r"half-way\x1b[31m"
 
@@ -58,8 +59,8 @@ def test_a_pipe_hears_of_slow_work_every_ten_minutes_and_of_fast_work_nothing(cl
             clock[0] = 100.0 * step
             bar.show(step, "smnist-s5, LAST", "loss 0.5")
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 6
-    assert lines[0] == "smnist-s5, LAST: 6 of 100,000, loss 0.5, about 2778 hours left"
+    assert len(lines) == 7
+    assert lines[1] == "smnist-s5, LAST: 7 of 100,000, loss 0.5, about 2778 hours left"
     assert list(track(range(1000), 1000, "Reading")) == list(range(1000))
     assert capsys.readouterr() == ("", "")
 

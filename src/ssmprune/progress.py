@@ -97,7 +97,7 @@ class _Lines:
     def __init__(self, text: str, unit: Literal["items", "bytes"]) -> None:
         self.text, self.unit = text, unit
         self.began = self.last = monotonic()
-        self.parts = 0  # of LINES, that were done at the last line
+        self.parts = -1  # of LINES, that were done at the last line; the first line comes as soon as it may
 
     def due(self, done: float, total: int | None, text: str | None, figures: str) -> str | None:
         """Return a line, or None where the last one is recent."""
