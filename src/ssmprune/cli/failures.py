@@ -88,7 +88,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
     message = str(error.format_message()) or "A command is missing."  # typer has printed the help
     names = getattr(getattr(error, "param", None), "opts", [])
     given = [word for name in names for word in _given(name, arguments)]
-    if given and not any(word in message for word in given):
+    if given and not any(repr(word) in message for word in given):
         message = f"{message.rstrip('.')}; got {', '.join(map(repr, given))}"
     command = getattr(getattr(error, "ctx", None), "command_path", "ssmprune")
     return f"{message.removesuffix('.')}{'' if message.endswith('?') else '.'} Try `{command} --help`."
