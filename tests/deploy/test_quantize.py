@@ -143,6 +143,36 @@ def test_padding_is_not_counted():
         assert np.allclose(one[path], two[path])
 
 
+@bits
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_what_padding_is_filled_with_does_not_matter(bidirectional, bits):
+    torch.manual_seed(0)
+    sizes = {"inputs": 2, "outputs": 3, "width": 10, "states": (6, 6)}
+    model = Classifier(Config("s5", **sizes, bidirectional=bidirectional)).eval()
+    x, lengths = torch.randn(6, 30, 2), torch.tensor([3, 30, 11, 1, 20, 29])
+    padding = (torch.arange(30) >= lengths[:, None])[..., None]
+    one, two = (quantize(model, bits, data=[sp.Padded(x.masked_fill(padding, v), lengths)]) for v in (0.0, 10.0))
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, two.state_dict()[name]), name
+
+
+def test_a_silent_input_keeps_its_range():
+    """Calibration that never saw an input must not cut its weights: it may come."""
+    weights, rows = np.array([[1.0, 0.2, 0.15]]), np.arange(3)[None]
+    gram = np.diag([0.0, 1.0, 1.0])
+    numbers, scale = round_weights(weights, (1, 1), [Rows(rows, 0 * rows, gram)], 127)
+    assert abs(float(numbers[0, 0] * scale[0, 0]) - 1.0) < 0.05
+
+
+def test_a_layer_without_states_survives_its_file(tmp_path):
+    model = Classifier(Config("s4d", inputs=1, outputs=2, width=4, states=(0, 8))).eval()
+    small = quantize(model, 8)
+    sp.save(small, tmp_path / "small.safetensors")
+    loaded = sp.load(tmp_path / "small.safetensors")
+    assert loaded.grid.bits == 8
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in small.state_dict().items())
+
+
 def test_pruning_takes_a_model_off_its_grid(tmp_path):
     model, x = model_and_data("s5")
     small = sp.prune(quantize(model, 8), 0.5, data=[x])

@@ -179,6 +179,24 @@ def test_a_slow_machine_takes_fewer_steps_and_ends_in_time(monkeypatch):
     assert rates[-1] > 0.95
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_model_that_lost_next_to_nothing_is_no_error(seed):
+    """Rounding can leave a divergence below zero."""
+    torch.manual_seed(seed)
+    model = Classifier(Config("s5", 2, 3, width=8, states=(16, 16))).eval()
+    small = sp.prune(model, 0.1, data=inputs())
+    outcome = Recovery(small, model, inputs()).run(steps=2)
+    assert 0 <= outcome.after.damage <= outcome.before.damage
+
+
+def test_a_single_output_is_no_choice_among_classes():
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", 2, 1, width=8, states=(8, 8), pooling="none")).eval()
+    outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(steps=40)
+    assert outcome.before.agreement is None
+    assert outcome.after.damage < outcome.before.damage
+
+
 def test_padding_teaches_nothing():
     model = classifier()
     small = sp.prune(model, 0.8)
@@ -206,6 +224,10 @@ def test_what_cannot_be_recovered_is_refused():
         Recovery(sp.prune(model, 0.5), model, inputs(), what="some")
     with pytest.raises(sp.InputError, match="minutes"):
         sp.recover(sp.prune(model, 0.5), model, inputs(), minutes=0)
+    with pytest.raises(sp.InputError, match="from 1 on"):
+        Recovery(sp.prune(model, 0.5), model, inputs()).run(steps=0)
+    with pytest.raises(sp.InputError, match="not finite"):
+        Recovery(sp.prune(model, 0.5), model, [x * float("nan") for x in inputs()])
 
 
 def test_rounds_end_at_the_ratio_and_within_the_limits(tmp_path):

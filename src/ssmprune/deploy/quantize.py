@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..arrays import Index, Real
 from ..calibration.batches import SEQUENCES, Unlabelled, take
 from ..calibration.collect import collect
-from ..calibration.recording import in_slices
+from ..calibration.recording import Sequences, in_slices
 from ..errors import InputError
 from ..models._grid import BITS, Grid, bits_of, largest_number, spread_scale
 from ..models.block import BatchNorm, measure_statistics
@@ -28,7 +28,7 @@ from ..models.s5 import S5Layer
 from ..regression.moments import Moments
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
-SHRINKAGES = np.linspace(0.5, 1.0, 26)  # of a row's range that its grid may cover
+SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover
 
 
 class Rows(NamedTuple):
@@ -63,7 +63,7 @@ def quantize(
     for name, parameter in model.named_parameters():
         owner, _, leaf = name.rpartition(".")
         shape, parts = _rows(model.get_submodule(owner), leaf, inputs.get(owner), states.get(owner))
-        if parts:
+        if shape:
             weights = parameter.detach().double().cpu().numpy()
             largest = largest_number(bits_of(name, weights.shape, bits))
             numbers, scale = round_weights(weights, shape, parts, largest)
@@ -89,7 +89,7 @@ def round_weights(weights: Real, shape: tuple[int, ...], parts: list[Rows], larg
     owner = np.empty(weights.size, np.int64)
     for rows in parts:
         owner[rows.weights] = rows.scales
-        energy[rows.weights] = 1.0 if rows.gram is None else np.diag(rows.gram)
+        energy[rows.weights] = 1.0 if rows.gram is None else np.diag(_damped(rows.gram))
     scale = _best_scales(flat, owner, energy, int(np.prod(shape)), largest)
     numbers = np.zeros_like(flat)
     for rows in parts:
@@ -121,7 +121,7 @@ def _round_rows(weights: Real, scale: Real, gram: Real | None, largest: int) -> 
     if gram is None or not np.trace(gram) > 0:
         return np.clip(np.rint(weights / scale), -largest, largest)
     order = np.argsort(-np.diag(gram), kind="stable")  # while many are left to take over, round what matters most
-    H = gram[np.ix_(order, order)] + DAMPING * np.mean(np.diag(gram)) * np.eye(len(gram))
+    H = _damped(gram)[np.ix_(order, order)]
     U = np.linalg.cholesky(np.linalg.inv(H)).T
     weights, scale, numbers = weights[:, order].copy(), scale[:, order], np.empty_like(weights)
     for j in range(len(U)):
@@ -133,10 +133,16 @@ def _round_rows(weights: Real, scale: Real, gram: Real | None, largest: int) -> 
     return back
 
 
+def _damped(gram: Real) -> Real:
+    """Return second moments in which no input is silent: what calibration has not seen may still come."""
+    damped: Real = gram + DAMPING * np.mean(np.diag(gram)) * np.eye(len(gram))
+    return damped
+
+
 def _rows(
     layer: nn.Module, leaf: str, gram: Real | None, moments: Moments | None
 ) -> tuple[tuple[int, ...], list[Rows]]:
-    """Return the shape of a parameter's scales, and its weights in rows; none for what stays in full precision."""
+    """Return the shape of a parameter's scales, () for what stays in full precision, and its weights in rows."""
     if isinstance(layer, S5Layer) and leaf == "B":
         n, width, _ = layer.B.shape
         place = np.arange(layer.B.numel()).reshape(n, width, 2).transpose(0, 2, 1).reshape(-1, width)
@@ -194,8 +200,16 @@ def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Un
 
 def _measured_norms(model: Classifier, batches: Sequence[Unlabelled]) -> dict[str, BatchNorm]:
     measured = copy.deepcopy(model)
-    measure_statistics(measured, ((part.x, part.lengths) for part in in_slices(batches)))
+    measure_statistics(measured, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
     return _norms(measured)
+
+
+def _padded_with_zeros(part: Sequences) -> Tensor:
+    """Return the inputs; norms count padding, as they do in training, but what it is filled with must not matter."""
+    if part.lengths is None:
+        return part.x
+    padding = torch.arange(part.x.shape[1]) >= part.lengths.cpu()[:, None]
+    return part.x.masked_fill(padding.to(part.x.device).view(*padding.shape, *[1] * (part.x.ndim - 2)), 0)
 
 
 def _norms(model: Classifier) -> dict[str, BatchNorm]:

@@ -96,9 +96,8 @@ def whole_numbers(model: Classifier) -> dict[str, Tensor] | None:
             return None
         weights, spread = model.get_parameter(name).detach(), spread_scale(model, name, scale)
         rounded = (weights / spread).round()
-        if rounded.abs().max() > largest_number(
-            bits_of(name, tuple(weights.shape), model.grid.bits)
-        ) or not torch.equal(rounded * spread, weights):
+        largest = largest_number(bits_of(name, tuple(weights.shape), model.grid.bits))
+        if bool((rounded.abs() > largest).any()) or not torch.equal(rounded * spread, weights):
             return None
         numbers[name] = rounded.to(torch.int8)
     return numbers

@@ -39,7 +39,8 @@ def recover(
     small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
     model: the whole model it was made of, which teaches it.
     data: batches or a DataLoader, as for `collect`, but many: up to 8,000 sequences are used, some of them held out.
-    minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model.
+    minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model
+        on every machine that is as fast as two CPU cores.
     what: "all" lets everything learn, "states" the SSM layers alone.
 
     `training.recovery.Recovery` also tells what happened, and resumes after a kill.

@@ -35,7 +35,8 @@ FEWEST_STEPS = 32
 LARGEST_RATE = 1e-3
 HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
 VALIDATIONS = 16  # in the time that was planned
-PATIENCE = 10  # validations without a new best, after which it stops
+PATIENCE = 4  # validations without a new best, after which it stops, but not before
+LOW_RATE = 0.7  # of the steps are done: most is gained while the rate falls
 CLIP = 1.0  # largest norm of a gradient
 HELD_OUT = 0.1  # of the sequences, but at most
 MOST_HELD_OUT = 384
@@ -128,18 +129,26 @@ class Recovery(Generic[Model]):
             parts = [part for k in sorted(order[:count]) for part in in_memory(batches[k])]
             self.held_out = [(part, answer(self.teacher, part)) for part in parts]
         self.known: dict[int, list[Tensor]] = {}  # what the whole model answered, where that is no long sequence
-        self.classifies = isinstance(small, Classifier)
+        self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
         energy = float(np.mean([float(expected.abs().square().mean()) for _, expected in self.held_out]))
         self.unit = 1.0 if self.classifies else max(energy, 1e-12)
-        self.unstable = self._unstable()
-        self.before = self.standing()
+        self._begin()
 
     def of(self, small: Model) -> Recovery[Model]:
         """Return the recovery of another pruned model by the same teacher on the same data, answers once for both."""
         other = copy.copy(self)
         other.small, other.student = small, copy.deepcopy(small).eval()
-        other.unstable, other.before = other._unstable(), other.standing()
+        other._begin()
         return other
+
+    def _begin(self) -> None:
+        """See how the pruned model does before it learns."""
+        self.unstable, self.before = self._unstable(), self.standing()
+        if not math.isfinite(self.before.damage):
+            raise InputError(
+                "The answers of the two models to the inputs held out differ by a number that is not finite; look for "
+                "NaN or infinity in the data and in the weights."
+            )
 
     def run(
         self,
@@ -151,12 +160,15 @@ class Recovery(Generic[Model]):
     ) -> Recovered[Model]:
         """Learn for `steps` steps, by default as many as two cores do in these minutes, but never longer than that.
 
-        A slower machine takes fewer steps, so that the rate still falls to zero within the time.
+        A machine that is behind at half-time takes fewer, so that the rate still falls to zero within the time; the
+        result then depends on how fast it was.
 
-        state: a file from which the same call resumes, to the bit, after a kill.
+        state: a file from which the same call resumes, to the bit unless the machine is too slow, after a kill.
         """
         if not 0 < minutes < math.inf:
             raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
+        if steps is not None and steps < 1:
+            raise InputError(f"steps is a number from 1 on, or None for what the minutes allow; got {steps!r}.")
         planned = self.planned_steps(minutes) if steps is None else steps
         optimizer = torch.optim.Adam(self._groups())
         position = _Position(before=self.before, best=self.before, steps=planned)
@@ -177,7 +189,7 @@ class Recovery(Generic[Model]):
                 self._learn(optimizer, position.step, position.steps)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
-                if position.seconds > 30 * minutes:  # a machine that is behind at half-time
+                if position.seconds > 30 * minutes:
                     position.steps = min(position.steps, 2 * position.step)
                 position.ended = position.step >= position.steps or position.seconds > 60 * minutes
                 if position.step % math.ceil(position.steps / VALIDATIONS) == 0 or position.ended:
@@ -202,7 +214,8 @@ class Recovery(Generic[Model]):
             count = len(part.x)
             damage, total = damage + count * float(self._divergence(given, expected)), total + count
             same += count * agreement(given, expected) if self.classifies else 0.0
-        return Standing(damage / total, same / total if self.classifies else None)
+        damage = max(damage / total, 0.0)  # rounding may leave less than nothing; NaN stays NaN
+        return Standing(damage, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
@@ -216,7 +229,7 @@ class Recovery(Generic[Model]):
             position.best, position.waiting = now, 0
             return _copied(self.student)
         position.waiting += 1
-        position.ended |= position.waiting >= PATIENCE
+        position.ended |= position.waiting >= PATIENCE and position.step >= LOW_RATE * position.steps
         return best
 
     def _learn(self, optimizer: torch.optim.Optimizer, step: int, steps: int) -> None:
