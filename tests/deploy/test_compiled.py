@@ -127,12 +127,35 @@ def test_what_cannot_be_used_is_refused(options, x, lengths, message, cache):
 def test_streams_refuse_what_they_cannot_do(cache):
     with pytest.raises(sp.InputError, match="whole sequence"):
         compile(classifier(bidirectional=True, family="s4d"), cache=cache).stream()
-    with pytest.raises(sp.InputError, match="at least one sequence"):
-        compile(classifier(), cache=cache).stream(0)
     with pytest.raises(sp.InputError, match="step of 1 sequences, got 2"):
         compile(classifier(), cache=cache).stream()(np.zeros((2, 3)))
-    with pytest.raises(sp.InputError, match="at least one thread"):
-        compile(classifier(), threads=0, cache=cache)
+    for threads in (0, 1.5, "two"):
+        with pytest.raises(sp.InputError, match="at least one thread"):
+            compile(classifier(), threads=threads, cache=cache)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "a", None])
+def test_a_stream_has_a_whole_number_of_sequences(batch, cache):
+    with pytest.raises(sp.InputError, match=f"at least one sequence.* not {batch!r}"):
+        compile(classifier(), cache=cache).stream(batch)
+    assert compile(classifier(), cache=cache).stream(np.int64(2))(np.zeros((2, 3))).shape == (2, 4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_after_its_end_a_model_refuses_to_be_called(threads, tmp_path):
+    fast = compile(classifier(), threads=threads, cache=tmp_path)
+    stream = fast.stream()
+    fast.close()
+    fast.close()
+    calls = [lambda: stream(np.zeros((1, 3))), lambda: fast(np.zeros((1, 5, 3))), fast.stream, lambda: fast.state_bytes]
+    for call in calls:
+        with pytest.raises(sp.InputError, match="is closed"):
+            call()
+
+
+def test_bfloat16_is_read(cache):
+    model, x = classifier(), torch.randn(2, 9, 3).bfloat16()
+    assert close(compile(model, cache=cache)(x), forward(model, x.float()))
 
 
 def test_what_is_not_a_number_is_not_hidden(cache):
@@ -179,6 +202,47 @@ def test_a_folder_that_others_can_write_is_refused(unsafe, tmp_path):
     with pytest.raises(sp.InputError, match="can be written by others"):
         compile(classifier(), cache=cache)
     assert not any(cache.iterdir())
+
+
+def test_folders_are_private_whatever_the_umask_is(tmp_path):
+    before = os.umask(0o002)
+    try:
+        compile(classifier(), cache=tmp_path / "new" / "and" / "deep")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "new", tmp_path / "new" / "and", tmp_path / "new" / "and" / "deep"]
+    assert [place.stat().st_mode & 0o777 for place in made] == [0o700] * 3
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_library_that_was_cut_short_is_built_again(share, tmp_path):
+    model, x = classifier(), torch.randn(2, 9, 3)
+    compile(model, cache=tmp_path).close()
+    (library,) = tmp_path.iterdir()
+    content = library.read_bytes()
+    library.unlink()  # one that was loaded must not change
+    library.write_bytes(content[: int(share * len(content))])
+    library.chmod(0o700)
+    assert close(compile(model, cache=tmp_path)(x), forward(model, x))
+    assert library.stat().st_size == len(content)
+
+
+def test_a_library_of_noise_is_built_again(tmp_path):
+    model, x = classifier(), torch.randn(2, 9, 3)
+    compile(model, cache=tmp_path).close()
+    (library,) = tmp_path.iterdir()
+    size = library.stat().st_size
+    library.unlink()
+    library.write_bytes(bytes(size))
+    library.chmod(0o700)
+    assert close(compile(model, cache=tmp_path)(x), forward(model, x))
+
+
+def test_what_no_machine_can_load_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "FLAGS", ("-std=c99", "-c"))  # an object file, not a library
+    monkeypatch.setattr(build, "NATIVE", {})
+    with pytest.raises(sp.InputError, match="compiled model cannot be loaded"):
+        compile(classifier(), cache=tmp_path)
 
 
 def test_a_library_that_others_can_write_is_not_loaded(tmp_path):

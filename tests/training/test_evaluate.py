@@ -118,6 +118,42 @@ def test_auto_compiles_where_a_compiler_is(monkeypatch):
         evaluate(Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2)), TOY.load("test", "."), engine="gpu")
 
 
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """A folder for temporary files that others can write."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o770)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_shared_folder_for_temporary_files_is_not_compiled_in(shared, tmp_path):
+    assert compute.choose("auto") == compute.choose("compiled") == "compiled"
+    model = Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2))
+    expected, counted = (evaluate(model, TOY.load("test", "."), engine=engine) for engine in ("torch", "auto"))
+    assert counted.accuracy == expected.accuracy
+    assert not any(shared.iterdir())
+    assert not any((tmp_path / "cache" / "ssmprune" / "compiled").iterdir())  # what was compiled is gone
+
+
+def test_auto_is_torch_where_nothing_is_safe(shared, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
+    assert compute.choose("auto") == "torch"
+    with pytest.raises(sp.InputError, match=r"no safe folder to compile in.*set TMPDIR"):
+        compute.choose("compiled")
+
+
+def test_auto_is_torch_where_nothing_can_be_written(monkeypatch):
+    monkeypatch.setattr(build, "find_compiler", lambda: ["cc"])
+    monkeypatch.setattr(build.os, "access", lambda folder, mode: False)
+    assert compute.choose("auto") == "torch"
+    with pytest.raises(sp.InputError, match="cannot be written"):
+        compute.choose("compiled")
+
+
 def test_only_our_own_classifiers_are_compiled():
     with pytest.raises(sp.InputError, match="got Linear"), compute.forward(torch.nn.Linear(1, 1), "compiled"):
         pass

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -29,17 +30,21 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
     """Return the library built from files by name; the same sources are built once for this compiler and processor.
 
-    A library is built beside its place and renamed, so that of two processes each finds a whole one.
+    A library is built beside its place and renamed, so that of two processes each finds a whole one. Its name tells its
+    size: loading one that a full or failing disk has cut short would end the process.
     """
     program = compiler()
     native = NATIVE.get(platform.machine(), ())
     command = [*program, *FLAGS, *(native[:1] if "ziglang" in program else native)]  # zig stumbles over -mtune
-    folder = safe_folder(folder or default_folder())
-    path = folder / f"{_key(sources, command, _version(*program))}.so"
-    if not path.exists():
-        _build(sources, command, path)
-    _refuse_unsafe(path)
-    return ctypes.CDLL(str(path))
+    place = safe_folder(default_folder()) if folder is None else safe_folder(folder, "use another folder")
+    key = _key(sources, command, _version(*program))
+    for path in filter(_whole, place.glob(f"{key}-*.so")):
+        with suppress(OSError):  # what cannot be loaded is built again
+            return _opened(path)
+    try:
+        return _opened(_build(sources, command, place, key))
+    except OSError as error:
+        raise InputError(f"The compiled model cannot be loaded: {error}.") from error
 
 
 def constant_bytes(sources: Mapping[str, str]) -> int | None:
@@ -107,19 +112,37 @@ def default_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "ssmprune" / "compiled"
 
 
-def safe_folder(folder: Path) -> Path:
+def scratch_folder() -> Path:
+    """Return a safe folder for libraries that are used once: the system's for temporary files, else the cache."""
+    try:
+        return _writable(safe_folder(Path(tempfile.gettempdir()), "set TMPDIR to a folder that is"))
+    except (InputError, FileNotFoundError) as error:  # without any folder for temporary files: FileNotFoundError
+        with suppress(InputError):
+            return _writable(safe_folder(default_folder()))
+        raise InputError(f"There is no safe folder to compile in. {error}") from error
+
+
+def safe_folder(folder: Path, otherwise: str = "set XDG_CACHE_HOME to a folder that is") -> Path:
     """Return a folder, made if need be, whose content nobody but its owner (or root) can exchange."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in (*reversed(folder.parents), folder):  # `mkdir(parents=True)` would not make parents private
+            if not place.exists():
+                place.mkdir(mode=0o700, exist_ok=True)
         folder = folder.resolve(strict=True)
     except OSError as error:
         raise InputError(f"Cannot use {folder} for compiled models: {error.strerror or error}.") from error
     for place in (folder, *folder.parents):
-        _refuse_unsafe(place)
+        _refuse_unsafe(place, otherwise)
     return folder
 
 
-def _refuse_unsafe(path: Path) -> None:
+def _writable(folder: Path) -> Path:
+    if os.access(folder, os.W_OK | os.X_OK):
+        return folder
+    raise InputError(f"{folder} cannot be written.")
+
+
+def _refuse_unsafe(path: Path, otherwise: str = "delete it") -> None:
     """Refuse a file or folder that somebody else could have written; what runs must be what was built."""
     if not hasattr(os, "getuid"):  # Windows, where a user's folders are the user's own
         return
@@ -129,15 +152,25 @@ def _refuse_unsafe(path: Path) -> None:
     if about.st_uid not in (0, os.getuid()) or (about.st_mode & WRITABLE_BY_OTHERS and not shared):
         raise InputError(
             f"{path} can be written by others, so no code is run from below it; "
-            "make it yours alone (chmod go-w) or set XDG_CACHE_HOME to a folder that is."
+            f"make it yours alone (chmod go-w) or {otherwise}."
         )
 
 
-def _build(sources: Mapping[str, str], command: list[str], path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as name:
+def _opened(path: Path) -> ctypes.CDLL:
+    _refuse_unsafe(path)
+    return ctypes.CDLL(str(path))
+
+
+def _whole(path: Path) -> bool:
+    return path.stem.endswith(f"-{path.stat().st_size}")
+
+
+def _build(sources: Mapping[str, str], command: list[str], folder: Path, key: str) -> Path:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as name:
         _run([*command, *_write(sources, Path(name)), "-lm", "-o", "built.so"], name)
-        os.chmod(Path(name) / "built.so", 0o700)
-        os.replace(Path(name) / "built.so", path)
+        built = Path(name) / "built.so"
+        os.chmod(built, 0o700)
+        return built.replace(folder / f"{key}-{built.stat().st_size}.so")
 
 
 def _write(sources: Mapping[str, str], folder: Path) -> list[str]:

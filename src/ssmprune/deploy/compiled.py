@@ -35,8 +35,8 @@ def compile(model: Classifier, *, threads: int | None = None, cache: str | os.Pa
 
     if not isinstance(model, Classifier):
         raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
-    if threads is not None and threads < 1:
-        raise InputError(f"A model needs at least one thread, not {threads}.")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InputError(f"A model needs at least one thread, a whole number, not {threads!r}.")
     return Compiled(model, threads or _cores(), None if cache is None else Path(cache))
 
 
@@ -47,7 +47,8 @@ class Compiled:
         """Write, build and load the C."""
         self.config, self.threads = model.config, threads
         sources = callable_sources(model)
-        library = self._library = load({"model.c": sources.c, "model.h": sources.header}, cache)
+        library = load({"model.c": sources.c, "model.h": sources.header}, cache)
+        self._library: ctypes.CDLL | None = library  # None once it is closed
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE
         self._sequences = _function(library, "sequences", POINTER, POINTER, SIZE, SIZE, POINTER, POINTER)
@@ -65,6 +66,7 @@ class Compiled:
     @property
     def state_bytes(self) -> int | None:
         """How much a stream remembers from one step to the next; None for a model that needs whole sequences."""
+        self._refuse_closed()
         return None if self.config.bidirectional else self._room(0)
 
     def __call__(self, x: Any, lengths: Any = None) -> Any:
@@ -84,15 +86,22 @@ class Compiled:
         """Return a stream of `batch` sequences before their first step."""
         if self.config.bidirectional:
             raise InputError("A bidirectional model needs the whole sequence; only unidirectional models stream.")
-        if batch < 1 or (self.config.retrieval and batch % 2):
-            raise InputError(f"Expected at least one sequence, and pairs of documents for retrieval, not {batch}.")
-        return Stream(self, batch)
+        if not isinstance(batch, (int, np.integer)) or batch < 1 or (self.config.retrieval and batch % 2):
+            raise InputError(f"Expected at least one sequence, and pairs of documents for retrieval, not {batch!r}.")
+        return Stream(self, int(batch))
 
     def close(self) -> None:
-        """Give back threads and memory; after that neither the model nor its streams may be called."""
+        """Give back threads and memory; after that the model and its streams refuse to be called."""
+        if self._library is None:
+            return
         if self._pool:
             self._pool.shutdown()
         unload(self._library)
+        self._library = None
+
+    def _refuse_closed(self) -> None:
+        if self._library is None:
+            raise InputError("This compiled model is closed; compile it again with `sp.compile`.")
 
     def _run(self, x: Array, valid: Array, out: Array) -> None:
         length = x.shape[1]
@@ -111,6 +120,7 @@ class Compiled:
 
     def _checked(self, x: Array, steps: bool) -> Array:
         """Return inputs as the C reads them."""
+        self._refuse_closed()
         config = self.config
         shape = ("batch", *(("length",) if steps else ()), *(() if config.tokens else (config.inputs,)))
         wanted = f"({', '.join(map(str, shape))})"
@@ -177,7 +187,12 @@ def _at(array: Array) -> int:
 
 
 def _numpy(x: Any) -> Array:
-    return np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x)
+    if not hasattr(x, "detach"):
+        return np.asarray(x)
+    import torch
+
+    x = x.detach().cpu()
+    return np.asarray((x.float() if x.dtype == torch.bfloat16 else x).numpy())  # numpy has no bfloat16
 
 
 def _like(x: Any, logits: Array) -> Any:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..errors import one_of
+from ..errors import InputError, one_of
 from . import build, compiled
 from .c.reading import check_kind
 
@@ -26,13 +26,21 @@ class Forward(Protocol):
 
 
 def choose(engine: str) -> str:
-    """Return "torch" or "compiled"; "auto" compiles where there is a C compiler; "compiled" without one is an error."""
+    """Return "torch" or "compiled"; "auto" compiles where there is a C compiler and a safe folder for what it makes.
+
+    "compiled" is an error where one of them is missing.
+    """
     one_of("engine", engine, dict.fromkeys(ENGINES))
-    if engine == "auto":
-        return "compiled" if build.find_compiler() else "torch"
-    if engine == "compiled":
+    if engine == "torch":
+        return engine
+    try:
         build.compiler()
-    return engine
+        build.scratch_folder()
+    except InputError:
+        if engine == "compiled":
+            raise
+        return "torch"
+    return "compiled"
 
 
 @contextmanager
@@ -48,7 +56,7 @@ def forward(model: nn.Module, engine: str = "torch") -> Iterator[Forward]:
         finally:
             model.train(was_training)
         return
-    with TemporaryDirectory(prefix="ssmprune-", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
         fast = compiled.compile(check_kind(model), threads=torch.get_num_threads(), cache=folder)
         try:
             yield fast
