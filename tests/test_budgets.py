@@ -5,9 +5,11 @@ import pytest
 import torch
 
 import ssmprune as sp
-from calibrated import KINDS, model
+from calibrated import KINDS, kinds, model
 from ssmprune import targets
 from ssmprune.certificates import energy_lost
+from ssmprune.models._size import stored_bytes
+from ssmprune.targets.comparison import certify_model, energy_lost_by
 
 
 def returned(net, target, x, method):
@@ -125,3 +127,80 @@ def test_energy_is_measured_after_the_refit(monkeypatch):
     ratio = sp.max_energy(0.05)(work)
     assert max(energy_lost(work.plan(ratio), work.systems, work.moments).values()) <= 0.05 + 1e-9
     assert work.plan(ratio) is work.plan(ratio)
+
+
+@kinds
+@pytest.mark.parametrize("with_data", [False, True])
+@pytest.mark.parametrize("method", [sp.LAST, sp.SURGEON])
+def test_what_a_model_loses_is_what_its_plan_loses(family, bidirectional, delay, with_data, method):
+    """The states of both models side by side give what the plan gives, which knows that they are the same."""
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 30, 2)))
+    work = sp.Pruning(model(family, bidirectional, delay), method, data=[x] if with_data else None)
+    plan = work.plan(0.5)
+    small = work.shrink(plan)
+    lost, certificates = energy_lost(plan, work.systems, work.moments), sp.certify(plan, work.systems, work.moments)
+    found, seen = energy_lost_by(work, small), certify_model(work, small)
+    assert max(lost.values()) > 0
+    for path in work.systems:
+        assert np.isclose(found[path], lost[path], rtol=1e-6, atol=1e-9)
+        assert np.isclose(seen[path].exact, certificates[path].exact, rtol=1e-5)
+        assert seen[path].gain == certificates[path].gain
+        assert seen[path].bound >= seen[path].exact * (1 - 1e-6)
+        if with_data:
+            assert np.isclose(seen[path].measured, certificates[path].measured, rtol=1e-4, atol=1e-6)
+        else:
+            assert seen[path].measured is None
+
+
+def rounded(bits):
+    return lambda small, batches: sp.quantize(small, bits, data=batches, sequences=None)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_bytes_are_those_of_the_file(bits, tmp_path):
+    small = rounded(bits)(model("s5"), None)
+    sp.save(small, tmp_path / "small.safetensors")
+    header = int.from_bytes((tmp_path / "small.safetensors").read_bytes()[:8], "little")
+    assert stored_bytes(small) == (tmp_path / "small.safetensors").stat().st_size - 8 - header
+
+
+def test_a_budget_of_memory_counts_what_rounding_saves():
+    net = model("s5").float()
+    at_eight_bits = targets.megabytes_of(sp.quantize(net, 8))
+    work = sp.Pruning(net, finish=rounded(8))
+    assert sp.max_memory(1.01 * at_eight_bits)(work) == 0
+    assert "holds without pruning" in work.notes[0]
+    ratio = sp.max_memory(0.9 * at_eight_bits)(work)
+    assert 0 < ratio < sp.max_memory(0.9 * at_eight_bits + 1e-9)(sp.Pruning(net))
+    assert targets.megabytes_of(work.finished(work.plan(ratio))) <= 0.9 * at_eight_bits
+
+
+def test_budgets_of_energy_gain_and_loss_count_what_rounding_costs():
+    net = model("s5").float()
+    data = [(x.float(), labels) for x, labels in labelled(model("s5"))]
+    for target in (sp.max_energy(0.2), sp.max_gain(0.3), sp.max_loss(10, data)):
+        work = sp.Pruning(net, finish=rounded(4))
+        ratio = target(work)
+        value = target.measure_model(work, work.finished(work.plan(ratio)))
+        assert 0 <= value <= target.budget
+        assert value == target.value(work, ratio)
+        if target.name != "max_loss":  # which counts few answers
+            assert value > target.value(sp.Pruning(net), ratio) >= 0
+    with pytest.raises(sp.InputError, match="max_energy 1e-09 cannot be kept: without any pruning"):
+        sp.max_energy(1e-9)(sp.Pruning(net, finish=rounded(4)))
+
+
+def test_a_model_that_breaks_a_budget_after_all_is_found_out():
+    net = model("s5")
+    work, target = sp.Pruning(net), sp.max_energy(0.7).beside([sp.max_memory(1)])
+    ratio = target(work)
+    assert ratio > 0
+    planned = list(work.notes)
+    other = work.shrink(work.plan(ratio))
+    assert target.broken_by(work, ratio, other) == []
+    assert work.notes == planned
+    with torch.no_grad():
+        other.layers[0].ssm.pole_re += 3.0
+    (broken,) = target.broken_by(work, ratio, other)
+    assert broken.startswith("max_energy 0.7: came to ")
+    assert float(broken.split("came to ")[1]) > 0.7

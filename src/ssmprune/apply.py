@@ -12,6 +12,7 @@ import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
 from .errors import InputError, need_torch
+from .models._history import note
 from .plan import Plan
 from .system import DiagonalSystem, states_have
 
@@ -59,6 +60,7 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     pruned, layers = _copy(model, plan, adapter)
     for path, layer in layers.items():
         layer.mask(plan.keep[path])
+    note(pruned, f"masked by {plan.title}")
     return pruned
 
 
@@ -75,6 +77,7 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
     pruned, layers = _copy(model, plan, adapter)
     for path, layer in layers.items():
         layer.shrink(plan.keep[path])
+    note(pruned, f"pruned by {plan.title}", kept=plan.keep)
     return pruned
 
 

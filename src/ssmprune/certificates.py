@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,14 @@ class Certificate:
     measured: float | None  # root of the share of the layer's output energy that is lost on calibration data
 
 
+class Change(NamedTuple):
+    """What becomes of a layer: before and difference have the same states, in two ways read out."""
+
+    before: DiagonalSystem
+    difference: DiagonalSystem  # before minus after
+    D: Real  # (outputs,) what is added to D
+
+
 def certify(
     plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None = None
 ) -> dict[str, Certificate]:
@@ -47,11 +56,15 @@ def certify(
     """
     plan.check(systems)
     lost = {} if moments is None else energy_lost(plan, systems, moments)
-    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
-    return {
-        layer: _certificate(plan, layer, system, gains, None if moments is None else float(np.sqrt(lost[layer])))
-        for layer, system in systems.items()
-    }
+    changes = {layer: _change(plan, layer, system) for layer, system in systems.items()}
+    return _certificates(systems, changes, lost, unfitted=systems.keys() - plan.C.keys())
+
+
+def certify_changes(
+    systems: Mapping[str, DiagonalSystem], changes: Mapping[str, Change], lost: Mapping[str, float]
+) -> dict[str, Certificate]:
+    """Return the certificate of every layer after any change, such as learning; `lost` is what `energies_lost` says."""
+    return _certificates(systems, changes, lost, unfitted=set())
 
 
 def energy_lost(
@@ -62,20 +75,50 @@ def energy_lost(
     It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
     """
     plan.check(systems)
-    measured = moments_of(systems, moments)
-    return {layer: _lost(plan, layer, system, measured[layer]) for layer, system in systems.items()}
+    return energies_lost({layer: _change(plan, layer, system) for layer, system in systems.items()}, moments)
 
 
-def _certificate(
-    plan: Plan, layer: str, system: DiagonalSystem, gains: Mapping[str, float], measured: float | None
-) -> Certificate:
-    difference, D = _difference(plan, layer, system)
-    active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
-    exact, theta = hinf(_with_feedthrough(active, -D))
-    paper = None if layer in plan.C else float(np.linalg.norm(state_hinf(active)))
-    return Certificate(
-        gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
+def energies_lost(changes: Mapping[str, Change], moments: Mapping[str, Moments] | None = None) -> dict[str, float]:
+    """Return the share of every layer's output energy that a change loses; the moments are those of its states."""
+    measured = moments_of({layer: change.difference for layer, change in changes.items()}, moments)
+    return {layer: _lost(change, measured[layer]) for layer, change in changes.items()}
+
+
+def change_between(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Change:
+    """Compare a layer with any other of its width: the states of both side by side.
+
+    >>> one = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 2]])
+    >>> change_between(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
+    array([[[ 1.,  2., -1.]]])
+    """
+    both = replace(
+        before,
+        log_poles=np.append(before.log_poles, after.log_poles),
+        B=np.concatenate([before.B, after.B]),
+        C=np.concatenate([before.C, -after.C], axis=2),
+        channel=None if before.channel is None or after.channel is None else np.append(before.channel, after.channel),
     )
+    own = np.arange(both.n) < before.n
+    return Change(replace(both, C=both.C * own), both, D_change)
+
+
+def _certificates(
+    systems: Mapping[str, DiagonalSystem],
+    changes: Mapping[str, Change],
+    lost: Mapping[str, float],
+    unfitted: Collection[str],
+) -> dict[str, Certificate]:
+    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
+    certificates = {}
+    for layer, (_, difference, D) in changes.items():
+        active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
+        exact, theta = hinf(_with_feedthrough(active, -D))
+        paper = float(np.linalg.norm(state_hinf(active))) if layer in unfitted else None
+        measured = float(np.sqrt(lost[layer])) if layer in lost else None
+        certificates[layer] = Certificate(
+            gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
+        )
+    return certificates
 
 
 def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -> float | None:
@@ -86,12 +129,12 @@ def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -
         return float(np.exp(np.log([paper, *(gain for other, gain in gains.items() if other != layer)]).sum()))
 
 
-def _difference(plan: Plan, layer: str, system: DiagonalSystem) -> tuple[DiagonalSystem, Real]:
-    """Return the layer before minus the layer after, the same states read out with C - C', and the change of D."""
+def _change(plan: Plan, layer: str, system: DiagonalSystem) -> Change:
+    """Return what a plan does to a layer: the same states, read out with C - C'."""
     C = np.array(system.C)
     kept = plan.keep[layer]
     C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
-    return replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs))
+    return Change(system, replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs)))
 
 
 def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
@@ -120,10 +163,10 @@ def _bound(difference: DiagonalSystem, D: Real) -> float:
     return float((np.bincount(difference.channel, norms, difference.channels) + np.abs(D)).max(initial=0))
 
 
-def _lost(plan: Plan, layer: str, system: DiagonalSystem, moments: Moments) -> float:
-    difference, D = _difference(plan, layer, system)
-    size = np.frexp(np.abs(system.C).max(initial=0))[1]  # the share does not depend on it; squares must not underflow
-    W, V = (np.ldexp(weights(part), -size) for part in (system, difference))
+def _lost(change: Change, moments: Moments) -> float:
+    before, difference, D = change
+    size = np.frexp(np.abs(before.C).max(initial=0))[1]  # the share does not depend on it; squares must not underflow
+    W, V = (np.ldexp(weights(part), -size) for part in (before, difference))
     D = np.ldexp(D, -size)
     energy, error = (np.einsum("gsaq,gsatb,gtbq->", w, moments.gram, w, optimize=True) for w in (W, V))
     D = D.reshape(moments.power.shape)

@@ -47,6 +47,7 @@ class Pruning(Generic[Model]):
 
     >>> import torch
     >>> from ssmprune.models.s5 import S5Layer
+    >>> _ = torch.manual_seed(0)
     >>> work = Pruning(S5Layer(2, 10), data=[torch.randn(8, 50, 2)])
     >>> [work.plan(ratio) for ratio in (0.5, 0.8)]
     [Plan(surgeon at 50%, C and D re-fitted, on 8 sequences: 10 of 20 states stay),
@@ -62,6 +63,7 @@ class Pruning(Generic[Model]):
     adapter: Adapter | None = None
     seed: int = 0  # of the random method
     sequences: int | None = SEQUENCES  # how many of the data to look at; None for all
+    finish: Callable[[Model, list[Unlabelled] | None], Model] | None = None  # what is done to the pruned model, on data
     notes: list[str] = field(init=False, default_factory=list)  # what the budgets of a target came to
     systems: dict[str, DiagonalSystem] = field(init=False)
     batches: list[Unlabelled] | None = field(init=False)
@@ -133,6 +135,14 @@ class Pruning(Generic[Model]):
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
         return shrink(self.model, plan, adapter=self.adapter)
+
+    def finished(self, plan: Plan, *, roughly: bool = False) -> Model:
+        """Return the model that will be used: without the states that a plan prunes, and with `finish` done to it.
+
+        roughly: without the data, where the size of the model counts and not its numbers.
+        """
+        small = self.shrink(plan)
+        return small if self.finish is None else self.finish(small, None if roughly else self.batches)
 
     def remember(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """Return what was computed for a key, now or before: a search for a ratio comes back to those it tried."""

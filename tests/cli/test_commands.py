@@ -17,6 +17,7 @@ from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches
+from ssmprune.targets.comparison import certify_model, energy_lost_by
 from ssmprune.training.evaluate import evaluate
 from toy import TOY
 
@@ -316,6 +317,42 @@ def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpo
     assert not (tmp_path / "none.safetensors").exists()
 
 
+def test_python_and_the_commands_write_the_same_history(ssmprune, checkpoint, tmp_path):
+    plan, quiet, small, direct = (tmp_path / name for name in ("plan.st", "quiet.st", "small.st", "direct.st"))
+    ssmprune("plan", checkpoint, "--ratio", 0.5, "--out", plan)
+    for line in (("mask", checkpoint, plan, "--out", quiet), ("shrink", checkpoint, plan, "--out", small)):
+        assert ssmprune(*line).returncode == 0
+    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct).returncode == 0
+    model = sp.load(checkpoint)
+    masked, pruned = sp.mask(model, sp.Plan.load(plan)), sp.prune(model, 0.5)
+    assert sp.load(quiet).history == masked.history == ("masked by last at 50%",)
+    assert sp.load(small).history == sp.load(direct).history == pruned.history == ("pruned by last at 50%",)
+    assert model.history == ()
+    lines = [line.strip() for line in ssmprune("inspect", direct).stdout.splitlines()]
+    assert lines[lines.index("pruned by last at 50%") + 1].startswith("A conjugate pair counts as two states")
+
+
+def test_a_quantised_model_that_is_refitted_is_in_floats_again_and_that_is_said(ssmprune, checkpoint, tmp_path):
+    inputs, tiny, small = (tmp_path / name for name in ("inputs.npy", "tiny.st", "small.st"))
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    ssmprune("quantize", checkpoint, "--out", tiny)
+    refitted = ssmprune("prune", tiny, "--ratio", 0.25, "--calibrate", inputs, "--out", small)
+    assert "weights of 8 bits; they are floats again" in " ".join(refitted.stderr.split())
+    assert sp.load(small).history[-1].endswith("in floats again")
+    plain = ssmprune("prune", tiny, "--ratio", 0.25, "--out", small)
+    assert (plain.returncode, plain.stderr) == (0, "")
+    assert sp.load(small).grid.bits == 8
+    assert small.stat().st_size < tiny.stat().st_size
+
+
+def test_a_latency_is_that_of_one_sequence(ssmprune, checkpoint, tmp_path, monkeypatch):
+    inputs, seen = tmp_path / "inputs.npy", []
+    np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
+    monkeypatch.setattr(targets, "milliseconds_of", lambda small, inputs: seen.append(inputs[0].shape) or 1.0)
+    ssmprune("prune", checkpoint, "--max-latency", 5, "--calibrate", inputs, "--out", tmp_path / "small.st")
+    assert set(seen) == {(1, 30, 3)}
+
+
 @pytest.mark.slow
 def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
     inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
@@ -338,6 +375,29 @@ def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
     refused = ssmprune("prune", checkpoint, "--ratio", 0.5, "--recover", "--out", out)
     assert "--calibrate" in refused.stderr
     assert refused.returncode == 2
+
+
+@pytest.mark.slow
+def test_budgets_and_certificates_are_those_of_the_recovered_model(ssmprune, checkpoint, tmp_path, monkeypatch):
+    inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
+    np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 3)))
+    words = ("--calibrate", inputs, "--recover", 0.05, "--certify", "--json", "--out", out)
+    facts = json.loads(ssmprune("prune", checkpoint, "--max-energy", 0.9, *words).stdout)
+    work, small = sp.Pruning(sp.load(checkpoint), data=[torch.from_numpy(np.load(inputs)).float()]), sp.load(out)
+    lost = max(energy_lost_by(work, small).values())
+    assert facts["budgets"] == [f"max_energy 0.9: came to {lost:.3g}"]
+    assert facts["certificates"] == {path: dataclasses.asdict(one) for path, one in certify_model(work, small).items()}
+    assert "recovered: " in small.history[-1]
+
+    monkeypatch.setattr(targets, "energy_lost_by", lambda work, small: {"layers.0.ssm": 0.95})
+    result = ssmprune("prune", checkpoint, "--max-energy", 0.5, *words)
+    assert result.returncode == 0, result.stderr
+    assert "The pruned model is kept as it was before recovery" in " ".join(result.stderr.split())
+    facts, small = json.loads(result.stdout), sp.load(out)
+    assert "recovery" not in facts
+    assert facts["budgets"] == [f"max_energy 0.5: came to {max(energy_lost_by(work, small).values()):.3g}"]
+    assert len(small.history) == 1
+    assert sum(small.config.states) < 16
 
 
 def test_a_table_sets_thousands_apart_and_cuts_nothing_off(monkeypatch, capsys):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune import tasks
+from ssmprune import targets, tasks
 from ssmprune.deploy import build, bundle
 from ssmprune.deploy.quantize import quantize
 from ssmprune.models import cards
@@ -114,6 +114,18 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
     lost = evaluate(whole, split).accuracy - evaluate(small, split).accuracy
     assert lost <= 0.05 + 1e-9
     assert ratio > 0
+
+
+def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):
+    model = sp.load(place / "digits.safetensors")
+    most = 1.01 * targets.megabytes_of(quantize(model, 8))
+    line = ("deploy", place / "digits.safetensors", "--max-memory", most, "--data", place, "--out", tmp_path / "out")
+    result = ssmprune(*line)
+    assert result.returncode == 0, result.stderr
+    assert sp.load(tmp_path / "out" / "digits.safetensors").config.states == model.config.states
+    (note,) = cards.read_card(tmp_path / "out" / "digits.safetensors")["budgets"]
+    assert note.startswith(f"max_memory {most:g} holds without pruning")
+    assert note in " ".join(result.stdout.split())
 
 
 def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, tmp_path, monkeypatch, no_graph):

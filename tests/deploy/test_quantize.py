@@ -64,7 +64,7 @@ def test_a_quantised_model_survives_its_file_to_the_bit(kind, bits, tmp_path):
     loaded = sp.load(tmp_path / "small.safetensors")
     for name, tensor in small.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name
-    assert loaded.history == small.history == (f"quantised to {bits} bits on 8 sequences",)
+    assert loaded.history == small.history == (*model.history, f"quantised to {bits} bits on 8 sequences")
     assert loaded.grid.bits == bits
     numbers = whole_numbers(loaded)
     assert numbers is not None
@@ -173,15 +173,39 @@ def test_a_layer_without_states_survives_its_file(tmp_path):
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in small.state_dict().items())
 
 
-def test_pruning_takes_a_model_off_its_grid(tmp_path):
+def test_a_refit_takes_a_model_off_its_grid(tmp_path):
     model, x = model_and_data("s5")
     small = sp.prune(quantize(model, 8), 0.5, data=[x])
     assert whole_numbers(small) is None
     sp.save(small, tmp_path / "small.safetensors")
     loaded = sp.load(tmp_path / "small.safetensors")
     assert loaded.grid is None
-    assert loaded.history == ("quantised to 8 bits",)
+    first, second = loaded.history
+    assert first == "quantised to 8 bits"
+    assert second.startswith("pruned by surgeon at ")
+    assert second.endswith(", C and D re-fitted, on 8 sequences, in floats again")
     assert torch.equal(loaded.layers[0].ssm.C, small.layers[0].ssm.C)
+
+
+@bits
+@kinds
+def test_states_that_go_without_a_refit_leave_the_others_on_their_grid(kind, bits, tmp_path):
+    model, x = model_and_data(kind)
+    whole = quantize(model, bits, data=[x])
+    sp.save(whole, tmp_path / "whole.safetensors")
+    small = sp.prune(sp.load(tmp_path / "whole.safetensors"), 0.5)
+    sp.save(small, tmp_path / "small.safetensors")
+    loaded = sp.load(tmp_path / "small.safetensors")
+    assert loaded.grid.bits == bits
+    assert loaded.history == (*whole.history, f"pruned by {sp.Pruning(whole).plan(0.5).title}")
+    for name, tensor in small.state_dict().items():
+        assert torch.equal(tensor, loaded.state_dict()[name]), name
+    size, before = ((tmp_path / f"{name}.safetensors").stat().st_size for name in ("small", "whole"))
+    assert size < before
+    numbers, kept = whole_numbers(whole), sp.Pruning(whole).plan(0.5).keep
+    for path, keep in kept.items():
+        if f"{path}.B" in numbers:
+            assert torch.equal(whole_numbers(loaded)[f"{path}.B"], numbers[f"{path}.B"][torch.from_numpy(keep.copy())])
 
 
 @given(st.lists(st.integers(-7, 7), min_size=1, max_size=9))

@@ -230,6 +230,37 @@ def test_what_cannot_be_recovered_is_refused():
         Recovery(sp.prune(model, 0.5), model, [x * float("nan") for x in inputs()])
 
 
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+@pytest.mark.parametrize("limits", [sp.Limits(round_to=4), sp.Limits(exclude=["layers.0.ssm"], round_to=4)])
+def test_rounds_leave_as_many_states_as_one_cut(family, limits):
+    model = classifier(family)
+    for ratio in (0.5, 0.8, 0.9):
+        work = sp.Pruning(model, data=inputs(), limits=limits)
+        once = work.choose_states(ratio)
+        plan, outcome = prune_in_rounds(work, ratio, Recovery(model, model, inputs()), rounds=3, minutes=0.001)
+        assert sum(outcome.model.config.states) == sum(int(keep.sum()) for keep in once.keep.values())
+        assert all(states % 2 == 0 for states in outcome.model.config.states)  # four states are two pairs
+        assert [int(keep.sum()) for keep in plan.keep.values()] == list(outcome.model.config.states)
+
+
+def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_path):
+    model = classifier()
+    small = sp.prune(model, 0.7, sp.RANDOM)
+    one, two = (Recovery(small, model, inputs()).run(steps=10) for _ in range(2))
+    for number, outcome in enumerate((one, two)):
+        sp.save(outcome.model, tmp_path / str(number))
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+    pruned, recovered = sp.load(tmp_path / "0").history
+    assert pruned.startswith("pruned by random at 75%")
+    assert recovered == f"recovered: {one.gain}"
+    assert "damage repaired in 10 steps" in recovered
+    assert small.history == (pruned,)
+    tiny = sp.quantize(small, 8)
+    assert Recovery(tiny, model, inputs()).run(steps=10).model.history[-1].endswith(", in floats again")
+    same_as_before = sp.recover(model, model, inputs(), minutes=0.01)
+    assert same_as_before.history[-1].startswith("recovered: the model answers as the whole one does")
+
+
 def test_rounds_end_at_the_ratio_and_within_the_limits(tmp_path):
     model = classifier()
     work = sp.Pruning(model, data=inputs(), limits=sp.Limits(caps={"layers.0.ssm": 0.5}))

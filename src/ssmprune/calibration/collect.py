@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..adapters import Adapter, layers_of
 from ..errors import need_torch
 from ..regression.moments import Moments
-from .batches import SEQUENCES, take
+from ..system import DiagonalSystem
+from .batches import SEQUENCES, Unlabelled, take
 
 
 def collect(
@@ -35,14 +36,29 @@ def collect(
     ((1, 4, 2, 4, 2), 200)
     """
     need_torch()
-    from .recording import MomentSums, in_slices, record, refuse_what_cannot_run
+    from .recording import refuse_what_cannot_run
 
     refuse_what_cannot_run(model)
+    systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
+    return collect_states(model, systems, take(batches, sequences), every=every, adapter=adapter)
+
+
+def collect_states(
+    model: Any,
+    systems: Mapping[str, DiagonalSystem],
+    batches: list[Unlabelled],
+    *,
+    every: int | None = None,
+    adapter: Adapter | None = None,
+) -> dict[str, Moments]:
+    """Return the moments of the states of these systems, whichever they are, at the inputs of the model's layers."""
+    from .recording import MomentSums, in_slices, record
+
     model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
     layers = layers_of(model, adapter)
-    parts = list(in_slices(take(batches, sequences)))
+    parts = list(in_slices(batches))
     total = sum(len(part.x) for part in parts)
-    sums = {path: MomentSums(layer.read(), every, total) for path, layer in layers.items()}
+    sums = {path: MomentSums(system, every, total) for path, system in systems.items()}
     recorders = {path: layer_sums.add for path, layer_sums in sums.items()}
     for part in parts:
         record(model, part, layers, recorders)

@@ -6,7 +6,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -16,6 +16,9 @@ from rich.text import Text
 from .. import tasks
 from ..errors import need_torch, one_of, visible
 from ..methods import Method, named
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
 
 
 class Floors(StrEnum):
@@ -95,7 +98,7 @@ def table(title: str, rows: list[dict[str, Any]], caption: str = "") -> Table:
     On a narrow terminal texts continue on another line, never cut off.
     """
     layout = Table(title=literal(title), title_justify="left", caption_justify="left")
-    layout.caption = literal(caption) if caption else None
+    layout.caption = Text("\n").join(map(literal, caption.splitlines())) if caption else None
     for name in rows[0]:
         layout.add_column(literal(name), overflow="fold")
     for row in rows:
@@ -111,6 +114,15 @@ def literal(value: object) -> Text:
 def say(line: str) -> None:
     """Print a line for people to standard error, at once."""
     Console(stderr=True, soft_wrap=True).print(literal(line), highlight=False)
+
+
+def say_if_floats_again(before: Classifier, after: Classifier) -> None:
+    """Warn that a quantised model is one no longer, so that its file grows."""
+    if before.grid is not None and after.grid is None:
+        say(
+            f"The model had weights of {before.grid.bits} bits; they are floats again, so its file is larger. "
+            "Prune and recover first, then quantise."
+        )
 
 
 def show(data: Any, as_json: bool, readable: RenderableType) -> None:

@@ -11,7 +11,7 @@ from rich.console import Group
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
-from .common import Checkpoint, Data, Json, Out, app, prepare, say, show, table
+from .common import Checkpoint, Data, Json, Out, app, literal, prepare, say, show, table
 from .planning import Calibrate, Sequences, calibration_inputs, decide, takes_options_of, task_name
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def deploy(bits: int, **options: Any) -> None:
     """Prune and quantise a model and write it in every form to a new folder, with a card of the gains and costs.
 
     The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
-    graph. --max-loss limits what pruning and quantising cost together. Accuracy is measured on --examples test examples
-    if the task's data are available.
+    graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on --examples
+    test examples if the task's data are available.
     """
     need_torch()
     from ..deploy import bundle
@@ -122,13 +122,12 @@ def deploy(bits: int, **options: Any) -> None:
         finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None),
     )
     model = decision.work.model
-    small = decision.work.shrink(decision.plan)
-    small.history = (*model.history, f"pruned by {decision.plan.title}")
-    small = quantize(small, bits, data=decision.work.batches, sequences=None)
+    small = decision.work.finished(decision.plan)
     say("Measuring the size, speed and accuracy of the model before and after.")
     before, after = (bundle.measure(seen) | _score(seen, split) for seen in (model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
+    card |= {"budgets": decision.work.notes} if decision.work.notes else {}
     say("Writing the checkpoint, C and ONNX.")
     card = bundle.write_bundle(folder, name, small, card)
     _show_bundle(card, folder, decision.as_json)
@@ -175,7 +174,7 @@ def _show_bundle(card: dict[str, Any], folder: Path, as_json: bool) -> None:
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}  # the card's is in no card
     files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in sizes.items()])
     changes = table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]])
-    show(card | {"out": str(folder)}, as_json, Group(changes, files))
+    show(card | {"out": str(folder)}, as_json, Group(changes, *map(literal, card.get("budgets", [])), files))
 
 
 def _text(value: float | None, form: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..calibration.batches import Padded
 from ..errors import InputError
 from ..targets import milliseconds_of
-from .planning import Decision, Said
+from .planning import Decision, Said, first_sequence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,11 +34,10 @@ def one_example(decision: Decision, checkpoint: Path) -> Tensor:
     """Return one sequence, for a model of pairs two: of the calibration data, or random and as long as the task's."""
     from ..bench.subjects import UNKNOWN_LENGTH, inputs, length_of
 
-    if (batches := decision.work.batches) is None:
-        try:
-            length = length_of(checkpoint)
-        except InputError:  # the card names a task that is not known here; it is not needed
-            length = UNKNOWN_LENGTH
-        return inputs(decision.work.model.config, 1, length)
-    first: Tensor = batches[0].x if isinstance(batches[0], Padded) else batches[0]
-    return first[: 2 if decision.work.model.config.retrieval else 1]
+    if decision.work.batches is not None:
+        return first_sequence(decision.work)
+    try:
+        length = length_of(checkpoint)
+    except InputError:  # the card names a task that is not known here; it is not needed
+        length = UNKNOWN_LENGTH
+    return inputs(decision.work.model.config, 1, length)

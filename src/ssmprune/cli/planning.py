@@ -15,7 +15,7 @@ from rich.console import Group
 
 from .. import targets, tasks
 from ..apply import read
-from ..calibration.batches import count
+from ..calibration.batches import Padded, count
 from ..certificates import Certificate
 from ..certificates import certify as certify_plan
 from ..errors import InputError
@@ -51,6 +51,8 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..models.classifier import Classifier
     from ..training.recovery import Recovered
 
@@ -122,6 +124,7 @@ class Decision(NamedTuple):
     certificates: dict[str, Certificate]
     out: Path
     as_json: bool
+    target: Target | None  # that found the ratio
 
 
 def decide(
@@ -153,53 +156,53 @@ def decide(
 ) -> Decision:
     """Make the plan that the options ask for: calibrate, search for the ratio, certify.
 
-    finish: what will be done to the pruned model, so that --max-loss counts what that costs as well.
+    finish: what will be done to the pruned model, so that budgets count what that costs and saves as well.
     """
     prepare(None)
     check_writable(out)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
-    model = load(checkpoint)
-    batches = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
     work = Pruning(
-        model,
+        load(checkpoint),
         None if method is None else method_named(method),
-        data=batches,
+        data=None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data),
         limits=Limits(exclude, cap, floor.value, round_to),
         unstable=unstable.value,
         seed=seed,
         sequences=None,  # `sequences` of them were chosen at random already
+        finish=finish,
     )
 
     def loss_of(points: float) -> Target:
         split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        return targets.max_loss(points, _Accuracy(split, work, finish))
+        return targets.max_loss(points, _Accuracy(split, work))
 
     goals: Goals = {
         "--max-energy": (max_energy, targets.max_energy),
         "--max-gain": (max_gain, targets.max_gain),
         "--max-loss": (max_loss, loss_of),
         "--max-memory": (max_memory, targets.max_memory),
-        "--max-latency": (max_latency, lambda time: targets.max_latency(time, _first_sequence(batches))),
+        "--max-latency": (max_latency, lambda time: targets.max_latency(time, first_sequence(work))),
     }
-    plan = work.plan(_ratio(ratio, goals, work))
-    return Decision(plan, work, certify_plan(plan, work.systems, work.moments) if certify else {}, out, as_json)
+    goal = _goal(ratio, goals, work)
+    plan = work.plan(find_ratio(work, goal))
+    certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
+    return Decision(plan, work, certificates, out, as_json, goal if isinstance(goal, Target) else None)
 
 
 @dataclass(eq=False)
 class _Accuracy:
-    """The accuracy on validation data of pruned models as they will be once `finish` is done with them.
+    """The accuracy on validation data of pruned models.
 
     Each is reported on stderr, with the time that the search may still take.
     """
 
     split: Split
     work: Pruning[Classifier]
-    finish: Finish | None
     trials: int = field(init=False)  # of pruned models, that may still come
     began: float = field(init=False)  # the present trial
 
     def __post_init__(self) -> None:
-        self.trials, self.began = most_trials(self.work.states), monotonic()
+        self.trials, self.began = most_trials(self.work.states) + (self.work.finish is not None), monotonic()
         say(
             f"The whole model and at most {self.trials} pruned ones answer {self.examples:,} validation examples "
             "each; this may take minutes."
@@ -212,12 +215,12 @@ class _Accuracy:
     def __call__(self, small: Classifier) -> float:
         from ..training.evaluate import evaluate
 
+        accuracy = evaluate(small, self.split).accuracy
         if small is self.work.model:
-            accuracy = evaluate(small, self.split).accuracy
             said = f"The whole model: {accuracy:.2%}"
+        elif self.work.notes:  # the search has ended
+            said = f"The model after recovery: {accuracy:.2%}"
         else:
-            finished = small if self.finish is None else self.finish(small, self.work.batches)
-            accuracy = evaluate(finished, self.split).accuracy
             self.trials -= 1
             states = sum(system.states for system in read(small, unstable="keep").values())
             left = duration(self.trials * (monotonic() - self.began))
@@ -227,15 +230,18 @@ class _Accuracy:
         return accuracy
 
 
-def _ratio(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float:
-    """Return the ratio that was given, or the one that suits all budgets that were; say first what memory it takes."""
+def _goal(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float | Target:
+    """Return the ratio that was given, or what finds the one that suits all budgets; say what memory it takes."""
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if (ratio is None) == (not asked):
         given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
         raise InputError(f"Say how far to prune with --ratio, or with one or more of {', '.join(goals)}; got {given}.")
     if work.memory > WORTH_SAYING:
         say(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.")
-    return find_ratio(work, [goal(value) for value, goal in asked.values()] if ratio is None else ratio)
+    if ratio is not None:
+        return ratio
+    first, *others = (goal(value) for value, goal in asked.values())
+    return first.beside(others)
 
 
 def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
@@ -325,12 +331,12 @@ def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path
     return batches
 
 
-def _first_sequence(batches: list[Any] | None) -> Any:
-    """Return one sequence, or for a model of pairs two."""
-    if batches is None:
+def first_sequence(work: Pruning[Classifier]) -> Tensor:
+    """Return one sequence of the calibration data, for a model of pairs two."""
+    if work.batches is None:
         raise InputError("--max-latency times the model on the first sequence of --calibrate; give that as well.")
-    first = batches[0][0] if isinstance(batches[0], tuple) else batches[0]
-    return first[:2] if len(first) % 2 == 0 else first[:1]
+    first: Tensor = work.batches[0].x if isinstance(work.batches[0], Padded) else work.batches[0]
+    return first[: 2 if work.model.config.retrieval else 1]
 
 
 def task_name(checkpoint: Path, validate: str | None, calibrate: str | None) -> str | None:

@@ -15,7 +15,8 @@ from ..models import cards, load, save
 from ..plan import Plan
 from ..planning import make_plan
 from ..system import DiagonalSystem
-from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, show, table
+from ..targets.comparison import certify_model
+from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, say_if_floats_again, show, table
 from .gains import gains
 from .planning import Learning, Said, decide, recovering, show_plan, takes_options_of
 from .recovering import recover_decision
@@ -41,8 +42,8 @@ def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, a
         for layer in layers
     ]
     paired = any(layer["states"] != layer["stored_states"] for layer in layers)
-    caption = "; then ".join([*model.history, *([PAIRS] if paired else [])])
-    show({"layers": layers, "history": model.history}, as_json, table(str(checkpoint), rows, caption))
+    notes = [*(["; then ".join(model.history)] if model.history else []), *([PAIRS] if paired else [])]
+    show({"layers": layers, "history": model.history}, as_json, table(str(checkpoint), rows, "\n".join(notes)))
 
 
 @app.command()
@@ -59,8 +60,10 @@ def plan(**options: Any) -> None:
 def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Silence the states a plan prunes; the model keeps its size."""
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
-    plan = Plan.load(plan_file)
-    save(apply.mask(load(checkpoint), plan), out)
+    plan, model = Plan.load(plan_file), load(checkpoint)
+    quiet = apply.mask(model, plan)
+    say_if_floats_again(model, quiet)
+    save(quiet, out)
     cards.pass_on(checkpoint, out)
     show_plan(plan, out, as_json)
 
@@ -69,9 +72,9 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
 def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = False) -> None:
     """Remove the states a plan prunes; the model gets smaller and faster."""
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
-    plan = Plan.load(plan_file)
-    small = apply.shrink(load(checkpoint), plan)
-    small.history += (f"pruned by {plan.title}",)
+    plan, model = Plan.load(plan_file), load(checkpoint)
+    small = apply.shrink(model, plan)
+    say_if_floats_again(model, small)
     save(small, out)
     cards.pass_on(checkpoint, out)
     show_plan(plan, out, as_json)
@@ -83,22 +86,27 @@ def prune(recover: float | None, rounds: int, what: Learning, **options: Any) ->
     """Plan and shrink in one step; with --calibrate by the surgeon, which can remove far more states.
 
     With --recover the pruned model then learns the whole model's answers on the --calibrate inputs, so that still more
-    states can go. After an interruption, the same command resumes.
+    states can go; if it then breaks a budget, the model is kept as it was before. After an interruption, the same
+    command resumes.
     """
+    if recover is None and (rounds != 1 or what is not Learning.all):
+        raise InputError("--rounds and --what are about recovery; give --recover as well.")
     if recover is not None and options["calibrate"] is None:
         raise InputError("--recover learns from the inputs of --calibrate; give that as well.")
     decision = decide(**options)
-    plan, outcome, small = decision.plan, None, None
-    if recover is None:
-        small = decision.work.shrink(plan)
-    else:
+    certificates, outcome = decision.certificates, None
+    if recover is not None:
         plan, outcome = recover_decision(decision, options, recover, rounds, what)
+    if outcome is None:
+        plan, small = decision.plan, decision.work.shrink(decision.plan)
+    else:
         small = outcome.model
-    small.history = (*decision.work.model.history, f"pruned by {plan.title}", *([str(outcome)] if outcome else []))
+        certificates = certify_model(decision.work, small) if options["certify"] else {}
+    say_if_floats_again(decision.work.model, small)
     save(small, decision.out)
     cards.pass_on(options["checkpoint"], decision.out)
     said = gains(decision, options["checkpoint"], small)
-    show_plan(plan, decision.out, decision.as_json, decision.certificates, outcome, said)
+    show_plan(plan, decision.out, decision.as_json, certificates, outcome, said)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:

@@ -11,7 +11,20 @@ from ..errors import InputError
 from ..files import check_writable
 from ..models import cards, load, save
 from ..plan import Plan
-from .common import Checkpoint, Data, Json, Out, TaskModule, Threads, app, literal, prepare, show
+from .common import (
+    Checkpoint,
+    Data,
+    Json,
+    Out,
+    TaskModule,
+    Threads,
+    app,
+    literal,
+    prepare,
+    say,
+    say_if_floats_again,
+    show,
+)
 from .failures import INTERRUPTED
 from .planning import Decision, Learning, What, calibration_inputs
 
@@ -53,6 +66,7 @@ def recover(
     recovery = Recovery(small, model, calibration_inputs(whole, calibrate, sequences, data), what=what.value, seed=seed)
     outcome = recovery.run(minutes, state=state)
     stop_if_asked(outcome)
+    say_if_floats_again(small, outcome.model)
     save(outcome.model, out)
     cards.pass_on(checkpoint, out)
     state.unlink(missing_ok=True)
@@ -61,8 +75,11 @@ def recover(
 
 def recover_decision(
     decision: Decision, options: dict[str, Any], minutes: float, rounds: int, what: Learning
-) -> tuple[Plan, Recovered[Classifier]]:
-    """Prune as was decided, in rounds with recoveries; return which states stay, and how the last recovery went."""
+) -> tuple[Plan, Recovered[Classifier] | None]:
+    """Prune as was decided, in rounds with recoveries; return which states stay, and how the last recovery went.
+
+    There is no recovery, as is said, where it would break a budget that the pruned model keeps.
+    """
     from ..training.recovery import Recovery
     from ..training.rounds import prune_in_rounds
 
@@ -76,6 +93,9 @@ def recover_decision(
     stop_if_asked(outcome)
     for number in range(1, rounds + 1):
         state.with_name(f"{state.name}.{number}").unlink(missing_ok=True)
+    if decision.target and (broken := decision.target.broken_by(decision.work, ratio, outcome.model)):
+        say(f"After recovery, {'; '.join(broken)}. The pruned model is kept as it was before recovery.")
+        return decision.plan, None
     return plan, outcome
 
 

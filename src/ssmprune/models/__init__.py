@@ -6,7 +6,8 @@ into discrete time, `s5_kernel`, `s4d_kernel`, `scan` and, for many states of fe
 sequences, `_blocking` cuts batches to the cache;
 `block` puts a layer between a norm and a gate, `classifier` stacks the blocks, `initialisation` says how weights start.
 `checkpoint` saves and loads, `cards` holds what is known of a checkpoint, `config` what a model is made of; `_grid`
-puts weights on 8 or 4 bits, `_size` counts parameters and bytes.
+puts weights on 8 or 4 bits, `_size` counts parameters and bytes, `_history` keeps what was done to a
+model.
 
 `load` and `save` stand here, so that `import ssmprune` does not import torch.
 """

@@ -7,6 +7,7 @@ norms and biases stay as they are: they are a hundredth of the numbers, and pole
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -83,10 +84,22 @@ def spread_scale(model: Classifier, name: str, scale: Tensor) -> Tensor:
     return scale[:, layer.channel, None] if isinstance(layer, S4DLayer) else scale
 
 
+def cut_scales(model: Classifier, keep: Mapping[str, NDArray[np.bool_]]) -> None:
+    """Take the scales of states that were removed out of a model's grid: those of S5's B, one for each state."""
+    if model.grid is None:
+        return
+    scales = dict(model.grid.scales)
+    for path, kept in keep.items():
+        scale = scales.get(f"{path}.B")
+        if scale is not None:
+            scales[f"{path}.B"] = scale[torch.from_numpy(kept.copy()).to(scale.device)]
+    model.grid = Grid(model.grid.bits, scales)
+
+
 def whole_numbers(model: Classifier) -> dict[str, Tensor] | None:
     """Return the int8 numbers of the parameters on a grid; None where there is no grid, or the weights have left it.
 
-    Pruning and training take weights off the grid or change their number; the model is then an ordinary one again.
+    A refit and training take weights off the grid; the model is then an ordinary one again.
     """
     if model.grid is None:
         return None

@@ -2,13 +2,14 @@
 
 A target finds the ratio for a model. Those that limit a cost take the largest ratio within it; those that ask for a
 small or fast model take the smallest ratio that gives one. Both bisect the number of states, and both measure the model
-that is returned: the states that stay re-fitted, where there are data. The search is in `bisection`.
+that is returned: the states that stay re-fitted, where there are data, and with all else that is done to it. The search
+is in `bisection`; `comparison` says what the layers of a model lose that no plan describes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
@@ -16,17 +17,18 @@ from typing import Any
 
 from ..arrays import is_number
 from ..calibration.batches import Padded
-from ..certificates import certify, energy_lost
+from ..certificates import Certificate, certify, energy_lost
 from ..errors import InputError, need_torch
 from ..pruning import Pruning
 from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
+from .comparison import certify_model, energy_lost_by
 
 ROUNDS = 5  # of timing
 
 
 @dataclass(frozen=True)
 class Target:
-    """A budget: what is measured of a model pruned at a ratio, and how much that may be.
+    """A budget: what is measured of a model pruned at a ratio, or of any other made of it, and how much that may be.
 
     Called with a `Pruning` it returns the ratio, and notes there what it came to.
     """
@@ -35,9 +37,10 @@ class Target:
     budget: float
     unit: str
     measure: Callable[[Pruning[Any], float], float]
+    measure_model: Callable[[Pruning[Any], Any], float]
     rises: bool  # with the ratio: a cost; else what pruning has to bring down
     guess: Callable[[Pruning[Any], float], float] | None = None  # nearly what is measured, but cheap
-    explain: Callable[[Pruning[Any], float], str] = lambda work, ratio: ""  # what else is to be said of a ratio
+    explain: Callable[[Pruning[Any], float], str] = lambda work, value: ""  # what else is to be said of a value
     others: tuple[Target, ...] = ()  # that have to be kept as well
 
     def __call__(self, work: Pruning[Any]) -> float:
@@ -52,8 +55,30 @@ class Target:
                     f"{names} and {target.name} cannot be kept together: as far as {names} goes, the model has "
                     f"{target.value(work, ratio):.3g} {target.unit}, and {target.budget:g} were asked for."
                 )
-        work.notes = [target.note(work, ratio) for target in every]
+        for target in costs:
+            if work.finish is not None and not ratio and not target.kept(work, ratio):
+                raise InputError(
+                    f"{target.name} {target.budget:g} cannot be kept: without any pruning, what else is done to the "
+                    f"model comes to {target.figure(target.value(work, ratio))}."
+                )
+        work.notes = [target.note(work, target.value(work, ratio), pruned=ratio > 0) for target in every]
         return ratio
+
+    def broken_by(self, work: Pruning[Any], ratio: float, model: Any) -> list[str]:
+        """Say which budgets a model made of the one pruned at a ratio breaks; if none, note what they come to.
+
+        What depends on a model's size alone is not measured again for a model of the same size.
+        """
+        same_size = megabytes_of(model) == megabytes_of(work.shrink(work.choose_states(ratio)))
+        every = {
+            target: target.value(work, ratio) if same_size and not target.rises else target.measure_model(work, model)
+            for target in (self, *self.others)
+        }
+        notes = {target: target.note(work, value, pruned=ratio > 0) for target, value in every.items()}
+        broken = [notes[target] for target, value in every.items() if value > target.budget + ROUNDING]
+        if not broken:
+            work.notes = list(notes.values())
+        return broken
 
     def beside(self, others: Sequence[Any]) -> Target:
         """Return the target that keeps this budget and others."""
@@ -72,13 +97,16 @@ class Target:
         """Say whether the model pruned at a ratio keeps this budget."""
         return self.value(work, ratio) <= self.budget + ROUNDING
 
-    def note(self, work: Pruning[Any], ratio: float) -> str:
+    def figure(self, value: float) -> str:
+        """Write a value with its unit."""
+        return f"{value:.3g} {self.unit}".strip()
+
+    def note(self, work: Pruning[Any], value: float, *, pruned: bool) -> str:
         """Say what the budget came to."""
-        came_to = f"{self.value(work, ratio):.3g} {self.unit}".strip()
-        if ratio:
-            return f"{self.name} {self.budget:g}: came to {came_to}{self.explain(work, ratio)}"
-        without = "allows no pruning" if self.rises else f"holds without pruning: the model has {came_to}"
-        return f"{self.name} {self.budget:g} {without}{self.explain(work, ratio)}"
+        if pruned:
+            return f"{self.name} {self.budget:g}: came to {self.figure(value)}{self.explain(work, value)}"
+        without = "allows no pruning" if self.rises else f"holds without pruning: the model has {self.figure(value)}"
+        return f"{self.name} {self.budget:g} {without}{self.explain(work, value)}"
 
 
 def max_energy(share: float) -> Target:
@@ -86,12 +114,17 @@ def max_energy(share: float) -> Target:
     _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
 
     def lost(work: Pruning[Any], ratio: float) -> float:
+        if work.finish is not None:
+            return lost_by(work, work.finished(work.plan(ratio)))
         return max(energy_lost(work.plan(ratio), work.systems, work.moments).values())
+
+    def lost_by(work: Pruning[Any], small: Any) -> float:
+        return max(energy_lost_by(work, small).values())
 
     def lost_by_each_layer(work: Pruning[Any], ratio: float) -> float:
         return max(energy_lost(work.plan_each_layer(ratio), work.systems, work.moments).values())
 
-    return Target("max_energy", share, "", lost, rises=True, guess=lost_by_each_layer)
+    return Target("max_energy", share, "", lost, lost_by, rises=True, guess=lost_by_each_layer)
 
 
 def max_gain(share: float) -> Target:
@@ -99,10 +132,17 @@ def max_gain(share: float) -> Target:
     _check("max_gain is a share of a layer's gain, from 0", share)
 
     def error(work: Pruning[Any], ratio: float) -> float:
-        certificates = certify(work.plan(ratio), work.systems).values()
-        return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates)
+        if work.finish is not None:
+            return error_of(work, work.finished(work.plan(ratio)))
+        return largest(certify(work.plan(ratio), work.systems))
 
-    return Target("max_gain", share, "", error, rises=True)
+    def error_of(work: Pruning[Any], small: Any) -> float:
+        return largest(certify_model(work, small))
+
+    def largest(certificates: Mapping[str, Certificate]) -> float:
+        return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates.values())
+
+    return Target("max_gain", share, "", error, error_of, rises=True)
 
 
 def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) -> Target:
@@ -118,20 +158,22 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
         raise InputError(f"max_loss takes labelled batches, or a function that gives a model's accuracy; got {kind}.")
     measure = validation if callable(validation) else Accuracy(list(validation))
 
-    def accuracy(work: Pruning[Any], ratio: float) -> float:
-        def compute() -> float:
-            return measure(work.shrink(work.plan(ratio)) if ratio else work.model)
+    def before(work: Pruning[Any]) -> float:
+        return work.remember((measure, "before"), lambda: measure(work.model))
 
-        return work.remember((measure, ratio), compute)
+    def lost_by(work: Pruning[Any], small: Any) -> float:
+        return 100 * (before(work) - measure(small))
 
     def lost(work: Pruning[Any], ratio: float) -> float:
-        return 100 * (accuracy(work, 0.0) - accuracy(work, ratio))
+        before(work)  # is measured first
+        return lost_by(work, work.finished(work.plan(ratio))) if ratio or work.finish is not None else 0.0
 
-    def reached(work: Pruning[Any], ratio: float) -> str:
-        interval = confidence(accuracy(work, ratio), getattr(measure, "examples", 0))
-        return f", accuracy {accuracy(work, ratio):.2%}{interval} after {accuracy(work, 0.0):.2%}"
+    def reached(work: Pruning[Any], points_lost: float) -> str:
+        accuracy = before(work) - points_lost / 100
+        interval = confidence(accuracy, getattr(measure, "examples", 0))
+        return f", accuracy {accuracy:.2%}{interval} after {before(work):.2%}"
 
-    return Target("max_loss", points, "points", lost, rises=True, explain=reached)
+    return Target("max_loss", points, "points", lost, lost_by, rises=True, explain=reached)
 
 
 def max_memory(megabytes: float) -> Target:
@@ -139,9 +181,9 @@ def max_memory(megabytes: float) -> Target:
     _check("max_memory is a number of megabytes", megabytes)
 
     def size(work: Pruning[Any], ratio: float) -> float:
-        return megabytes_of(work.shrink(work.choose_states(ratio)))  # a re-fit changes numbers, not their number
+        return megabytes_of(work.finished(work.choose_states(ratio), roughly=True))  # a re-fit changes numbers alone
 
-    return Target("max_memory", megabytes, "MB", size, rises=False)
+    return Target("max_memory", megabytes, "MB", size, lambda work, small: megabytes_of(small), rises=False)
 
 
 def max_latency(milliseconds: float, *inputs: Any) -> Target:
@@ -149,9 +191,12 @@ def max_latency(milliseconds: float, *inputs: Any) -> Target:
     _check("max_latency is a number of milliseconds", milliseconds)
 
     def time(work: Pruning[Any], ratio: float) -> float:
-        return milliseconds_of(work.shrink(work.choose_states(ratio)), inputs)
+        return milliseconds_of(work.finished(work.choose_states(ratio), roughly=True), inputs)
 
-    return Target("max_latency", milliseconds, "ms", time, rises=False)
+    def time_of(work: Pruning[Any], small: Any) -> float:
+        return milliseconds_of(small, inputs)
+
+    return Target("max_latency", milliseconds, "ms", time, time_of, rises=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +250,7 @@ def confidence(share: float, examples: int) -> str:
 
 def _largest(costs: Sequence[Target], work: Pruning[Any]) -> float:
     """Find the largest ratio that keeps all these budgets, whose costs rise with it."""
-    if len(costs) == 1 and (guess := costs[0].guess) and work.batches is not None:
+    if len(costs) == 1 and (guess := costs[0].guess) and work.batches is not None and work.finish is None:
         start = largest_within(lambda ratio: guess(work, ratio), costs[0].budget, work.states, GRID[-1:]).exact
         removed = largest_near(removed_at(start, work.states), work.states, lambda count: _kept(costs, work, count))
         return ratio_for(removed, work.states)

@@ -88,6 +88,7 @@ def shrink_training(
     The moments of a parameter are cut as it is: by the same shrinking of a model that consists of moments.
     """
     small = shrink(model, plan)
+    small.history = model.history  # it begins after the training, of which this is a part
     if not optimizer.state:  # before the first step
         return small, {}
     kept: dict[str, dict[str, Tensor]] = {name: {} for name, _ in small.named_parameters()}

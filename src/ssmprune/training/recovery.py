@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..adapters import Adapter, layers_of
 from ..calibration.recording import Sequences, refuse_what_cannot_run
 from ..errors import InputError, one_of
+from ..models._history import note
 from ..models.classifier import Classifier
 from ..progress import Bar
 from ._lessons import agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
@@ -71,16 +72,18 @@ class Recovered(Generic[Model]):
         return standing | {"steps": self.steps, "seconds": round(self.seconds, 1)}
 
     def __str__(self) -> str:
-        """Say what recovery did."""
+        """Say what recovery did, and in what time."""
+        return f"Recovery: {self.gain}" + (f" ({self.seconds:.0f} s)" if self.steps else "")
+
+    @property
+    def gain(self) -> str:
+        """Say what recovery did, in the same words each time that it does the same."""
         if self.before.damage <= NEGLIGIBLE:
-            return "Recovery: the model answers as the whole one does; it needs none and is as it was"
+            return "the model answers as the whole one does; it needs none and is as it was"
         if self.after.damage >= self.before.damage:
-            return f"Recovery: nothing gained in {self.steps} steps; the model is as it was"
+            return f"nothing gained in {self.steps} steps; the model is as it was"
         repaired = 1 - self.after.damage / self.before.damage
-        return (
-            f"Recovery: {repaired:.0%} of the damage repaired in {self.steps} steps ({self.seconds:.0f} s); held-out "
-            f"{self.before} -> {self.after}"
-        )
+        return f"{repaired:.0%} of the damage repaired in {self.steps} steps, held-out {self.before} -> {self.after}"
 
 
 @dataclass
@@ -262,7 +265,7 @@ class Recovery(Generic[Model]):
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return what learns, SSM layers and all else (clipped apart), at a rate that suits the damage."""
-        peak = LARGEST_RATE * min(1.0, math.sqrt(self.before.damage / HARMED))
+        peak = LARGEST_RATE * min(1.0, math.sqrt(max(0.0, self.before.damage) / HARMED))
         paths = layers_of(self.student, self.adapter)
         states = {id(p): p for path in paths for p in self.student.get_submodule(path).parameters()}
         others = [p for p in self.student.parameters() if id(p) not in states] if self.what == "all" else []
@@ -291,7 +294,9 @@ class Recovery(Generic[Model]):
         model = copy.deepcopy(self.small)
         model.load_state_dict(best)
         before, after = Standing(*position.before), Standing(*position.best)
-        return Recovered(model, before, after, position.step, position.seconds, position.ended)
+        outcome = Recovered(model, before, after, position.step, position.seconds, position.ended)
+        note(model, f"recovered: {outcome.gain}")
+        return outcome
 
 
 def one_cycle(share: float, rise: float = 0.15) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import nn
@@ -41,11 +41,11 @@ def prune_in_rounds(
     if rounds < 1:
         raise InputError(f"rounds is a number of cuts, at least 1; got {rounds!r}.")
     decision, limits, systems = work.choose_states(ratio), work.limits, work.systems
-    wanted = sum(int(keep.sum()) for layer, keep in decision.keep.items() if layer not in limits.exclude)
+    wanted = kept_by(decision, limits)
     keep = {layer: np.ones(system.n, bool) for layer, system in systems.items()}
     for number in range(1, rounds + 1):
         left = min(work.states, math.ceil(wanted * CUT ** (rounds - number)))
-        plan = work.plan(ratio_for(work.states - left, work.states))
+        plan = work.plan(ratio_leaving(left, work))
         for layer, mask in keep.items():
             mask[np.flatnonzero(mask)] = plan.keep[layer]
         own_state = None if state is None else state.with_name(f"{state.name}.{number}")
@@ -59,6 +59,23 @@ def prune_in_rounds(
         )
     name = decision.method if rounds == 1 else f"{decision.method} in {rounds} rounds"
     return replace(decision, keep=keep, method=name, sequences=plan.sequences), outcome
+
+
+def ratio_leaving(left: int, work: Pruning[Any]) -> float:
+    """Return the ratio that leaves so many states of a model, or if rounding brings more back, no more than that.
+
+    Each cut rounds the states of every layer up; what several cuts leave must not be more than one leaves.
+    """
+    for count in range(left, 0, -1):
+        ratio = ratio_for(work.states - count, work.states)
+        if kept_by(work.choose_states(ratio), work.limits) <= left:
+            return ratio
+    return ratio_for(work.states - left, work.states)  # floors and caps do not let it
+
+
+def kept_by(plan: Plan, limits: Limits) -> int:
+    """Return how many stored states a plan keeps of the layers that a ratio is a share of."""
+    return sum(int(keep.sum()) for layer, keep in plan.keep.items() if layer not in limits.exclude)
 
 
 def remaining_caps(limits: Limits, keep: Mapping[str, Mask]) -> dict[str, float] | None:
