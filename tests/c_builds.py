@@ -107,3 +107,16 @@ class Called:
 
 def at(array):
     return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def program(model, folder, name="model", flags=("-O1",), compiler="cc"):
+    """A model's own program."""
+    export_c(model, folder / f"{name}.c")
+    command = [compiler, *STRICT, *flags, "-DSSMPRUNE_MAIN", f"{name}.c", "-lm", "-o", name]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / name
+
+
+def fed(path, text, *options):
+    result = subprocess.run([path, *options], input=text, capture_output=True)
+    return result.returncode, result.stdout.decode(), result.stderr.decode()

@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import ssmprune as sp
-from c_builds import STRICT, Called, build, make
+from c_builds import STRICT, Called, build, fed, make, program
 from ssmprune.deploy.c import export_c
 from ssmprune.deploy.quantize import quantize
 from ssmprune.models._grid import whole_numbers
@@ -179,19 +180,6 @@ def test_no_vectors_no_difference(tmp_path):
         assert_close(Called(library, name, model).logits(for_c), forward(model, x))
 
 
-def program(model, folder, name="model", flags=("-O1",), compiler="cc"):
-    """A model's own program."""
-    export_c(model, folder / f"{name}.c")
-    command = [compiler, *STRICT, *flags, "-DSSMPRUNE_MAIN", f"{name}.c", "-lm", "-o", name]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / name
-
-
-def fed(path, text, *options):
-    result = subprocess.run([path, *options], input=text, capture_output=True)
-    return result.returncode, result.stdout.decode(), result.stderr.decode()
-
-
 SANITIZED = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # O1 takes three times as long
 
 
@@ -254,32 +242,6 @@ def test_sanitizers_find_nothing_in_any_model(models, tmp_path):
     assert fed(tmp_path / "all", b"") == (0, "", "")
 
 
-def test_a_program_reads_tokens_and_prints_the_class(tmp_path):
-    model = make(12, "s5", tokens=True)
-    path, (x, for_c) = program(model, tmp_path), inputs_of(model.config, batch=1)
-    tokens = "\n".join(map(str, for_c[0])).encode()
-    assert fed(path, tokens, "--class") == (0, f"{forward(model, x).argmax()}\n", "")
-    assert fed(path, f"{model.config.inputs}".encode())[0] == 1  # no such token
-
-
-def test_a_program_reads_raw_audio(tmp_path):
-    torch.manual_seed(0)
-    model = Classifier(Config("s5", inputs=1, outputs=3, width=4, states=(4,), bidirectional=True)).eval()
-    samples = np.array([0, 1, -1, 32767, -32768, 1000], "<i2")
-    x = torch.from_numpy(samples.astype(np.float32) / 32768)[None, :, None]
-    code, out, _ = fed(program(model, tmp_path), samples.tobytes(), "--s16")
-    assert code == 0
-    assert_close(np.array(out.split(), np.float32)[None], forward(model, x))
-
-
-@pytest.mark.parametrize(("text", "option", "code"), [(b"", (), 1), (b"1 x", (), 1), (b"1", ("--loud",), 2)])
-def test_a_program_says_what_it_cannot_use(text, option, code, tmp_path):
-    path = program(make(13, "s5"), tmp_path)
-    found, out, error = fed(path, text, *option)
-    assert (found, out) == (code, "")
-    assert error
-
-
 @pytest.mark.parametrize(("compiler", "flags"), CPLUSPLUS)
 def test_two_models_share_a_program_and_cplusplus_takes_them(compiler, flags, tmp_path):
     models = {"first": make(1, "s5"), "second": make(2, "s4d", bidirectional=True)}
@@ -308,3 +270,68 @@ def test_a_byte_a_weight_in_the_object_file(tmp_path):
     assert 60_000 < read_only < 75_000
     assert sections[".data"] == sections[".bss"] == 0
     assert len(Called(library, "small", model).room()) < 1024
+
+
+LONG = """
+#include "mean.h"
+#include <stdio.h>
+int main(void) {{
+    mean_state s;
+    float out[MEAN_OUTPUTS];
+    const float in[1] = {{1.0f}};
+    mean_init(&s);
+    for (long k = 1; k <= {steps}; k++) mean_step(&s, in, k == 4096 || k == {steps} ? out : NULL), {print}
+    return 0;
+}}
+"""
+
+
+def test_long_streams_keep_their_precision(tmp_path):
+    """A constant input: after a while all features are the same, so the mean nears theirs as 1 / steps."""
+    torch.manual_seed(0)
+    config = Config("s5", inputs=1, outputs=2, width=4, states=(1,))
+    model, steps = Classifier(config).eval(), 2**22
+    export_c(model, tmp_path / "mean.c")
+    show = 'k == 4096 || k == {steps} ? printf("%.9g %.9g\\n", (double)out[0], (double)out[1]) : 0;'
+    (tmp_path / "main.c").write_text(LONG.format(steps=steps, print=show.format(steps=steps)))
+    subprocess.run(["cc", *STRICT, "-O2", "main.c", "mean.c", "-lm", "-o", "main"], cwd=tmp_path, check=True)
+    code, out, _ = fed(tmp_path / "main", b"")
+    assert code == 0
+    short, long = np.array([line.split() for line in out.splitlines()], float)
+    last = Classifier(replace(config, pooling="last")).eval()
+    last.load_state_dict(model.state_dict())
+    limit = forward(last, torch.ones(1, 4096, 1))[0]
+    assert_close(short[None], forward(model, torch.ones(1, 4096, 1)))
+    assert_close(long, limit + (short - limit) * 4096 / steps)
+
+
+def test_whole_sequences_may_be_long(tmp_path):
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(1,), bidirectional=True)).eval()
+    library = build({"both": model}, tmp_path, flags=["-O2", "-DBOTH_BLOCK=1"])
+    x = torch.ones(1, 2**19, 1)
+    assert_close(Called(library, "both", model).logits(x.numpy()), forward(model, x))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "none"])
+@pytest.mark.parametrize("padding", ["cut", "seen"])
+def test_lengths_beyond_the_sequence_read_nothing_beyond_it(pooling, padding, tmp_path):
+    model = make(3, "s5", bidirectional=True, pooling=pooling, padding=padding)
+    export_c(model, tmp_path / "m.c")
+    main = """#include "m.h"
+#include <stdlib.h>
+int main(void) {
+    float *w = malloc(M_WORKSPACE(3) * sizeof *w), *in = calloc(3 * M_INPUTS, sizeof *in);
+    float *a = calloc(3 * M_OUTPUTS, sizeof *a), *b = calloc(3 * M_OUTPUTS, sizeof *b);
+    int bad = 0;
+    a[0] = 7.0f, m_run(w, in, 3, 0, a), bad += a[0] != 7.0f, m_run(w, in, 0, 0, a), bad += a[0] != 7.0f;
+    m_run(w, in, 3, 3, a), m_run(w, in, 3, 99, b);
+    for (int i = 0; i < 3 * M_OUTPUTS; i++) bad += a[i] != b[i];
+    free(w), free(in), free(a), free(b);
+    return bad;
+}
+"""
+    (tmp_path / "main.c").write_text(main)
+    subprocess.run(["cc", *STRICT, *SANITIZED, "main.c", "m.c", "-lm", "-o", "main"], cwd=tmp_path, check=True)
+    assert fed(tmp_path / "main", b"") == (0, "", "")
+    assert "1 <= valid <= length" in (tmp_path / "m.h").read_text()

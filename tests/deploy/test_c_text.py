@@ -48,6 +48,13 @@ def test_files_with_odd_names_are_refused(name, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["math.c", "string.c", "Stdint.c"])
+def test_headers_of_c_itself_are_not_written(name, tmp_path):
+    with pytest.raises(sp.InputError, match="which C has already; give it another name"):
+        export_c(make(1, "s5"), tmp_path / name)
+    assert not any(tmp_path.iterdir())
+
+
 def test_numbers_that_are_not_finite_are_refused(tmp_path):
     model = make(1, "s5")
     with torch.no_grad():

@@ -1,6 +1,7 @@
 """The classifier: the JAX code's numbers, streaming, pooling, its config."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -130,6 +131,22 @@ def check_streaming(model, length, chunks):
         close(logits, prefixes[:, k], 1e-5)
     middle = model(x[:, : length // 2])
     close(prefixes[:, length // 2 - 1], middle[:, -1] if model.config.pooling == "none" else middle, 1e-5)
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3], ids=["step", "chunks of 1", "chunks of 3"])
+@torch.no_grad()
+def test_long_streams_lose_nothing(chunk):
+    """After 2^26 steps a single sum would not notice features below 4; here all of them arrive."""
+    model, x = small().eval(), torch.randn(4, 30, 3)
+    blank = model.initial_state(4)
+    before = torch.full_like(blank.total, 2.0**26)
+    before[:, 1] = 0
+    state = replace(blank, steps=2**26, total=before)
+    for part in x.split(chunk or 1, dim=1):
+        state = model.stream(part, state)[1] if chunk else model.step(part[:, 0], state)[1]
+    alone = model.stream(x)[1].total
+    arrived = state.total[:, 0].double() - 2**26 - state.total[:, 1]
+    torch.testing.assert_close(arrived, (alone[:, 0] - alone[:, 1]).double(), atol=1e-4, rtol=1e-4)
 
 
 def test_streaming_refuses_what_it_cannot_do():

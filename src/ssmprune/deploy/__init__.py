@@ -24,7 +24,7 @@ def export(model: Classifier, path: Path, *, format: str = "onnx", mode: str = "
     format: "onnx", or "torch-export" for a file that `torch.export.load` reads.
     mode "sequence": x (batch, length, inputs), or tokens (batch, length), to logits.
     mode "stream": one step x (batch, inputs), or tokens (batch,), with `steps` (the number of steps so far), `total`
-    (batch, width) and a state per layer as further inputs; returns the logits of the prefix and the same, renewed.
+    (batch, 2, width) and a state per layer as further inputs; returns the logits of the prefix and the same, renewed.
     `torch_graph.blank_state` gives what to start from.
     """
     from . import onnx, torch_graph

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, added
 from ._real_layers import RealLayer, with_real_layers
 
 
@@ -43,7 +43,7 @@ def stream_graph(model: Classifier) -> Graph:
 def blank_state(model: Classifier, batch: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return steps, total and the states of all layers before the first step of a stream graph."""
     layers = [cast(RealLayer, block.ssm) for block in with_real_layers(model).blocks]
-    total = model.decoder.weight.new_zeros(batch, model.config.width)
+    total = model.initial_state(batch).total
     return torch.zeros((), dtype=torch.int64), total, [layer.blank(batch) for layer in layers]
 
 
@@ -102,9 +102,9 @@ class OverStep(nn.Module):
         for block, before in zip(self.model.blocks, states, strict=True):
             x, after = block.step(x, before)
             renewed.append(after)
-        total = total + x
+        total = added(total, x)
         if self.pooling == "mean":
-            x = total / steps
+            x = total[:, 0] / steps
         return self.model.head(x), steps, total, renewed
 
 

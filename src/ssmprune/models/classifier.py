@@ -21,11 +21,14 @@ from .initialisation import dense, embedding
 
 @dataclass(frozen=True)
 class StreamState:
-    """Where a stream stands: the states of all layers, how many steps went by, the sum of their features."""
+    """Where a stream stands: the states of all layers, how many steps went by, the sum of their features.
+
+    The sum comes with what its rounding has added so far, so that millions of steps lose nothing.
+    """
 
     layers: tuple[Tensor, ...]  # (batch, n) complex each
     steps: int
-    total: Tensor  # (batch, width)
+    total: Tensor  # (batch, 2, width)
 
 
 class Classifier(nn.Module):
@@ -86,7 +89,7 @@ class Classifier(nn.Module):
 
     def initial_state(self, batch: int) -> StreamState:
         """Return the state before the first step of `batch` sequences."""
-        total = self.decoder.weight.new_zeros(batch, self._built_as.width)
+        total = self.decoder.weight.new_zeros(batch, 2, self._built_as.width)
         return StreamState(tuple(block.ssm.initial_state(batch) for block in self.blocks), 0, total)
 
     def stream(self, x: Tensor, state: StreamState | None = None) -> tuple[Tensor, StreamState]:
@@ -101,9 +104,10 @@ class Classifier(nn.Module):
         steps = state.steps + x.shape[1]
         total = state.total
         if self._built_as.pooling == "mean":
-            sums = total[:, None] + x.cumsum(1)
-            total = sums[:, -1]
-            x = sums / torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)[:, None]
+            sums = x.cumsum(1)
+            counts = torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)
+            x = (total[:, :1] + sums) / counts[:, None]
+            total = added(total, sums[:, -1])
         return self.head(x), StreamState(layers, steps, total)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
@@ -115,8 +119,8 @@ class Classifier(nn.Module):
             layers.append(after)
         steps, total = state.steps + 1, state.total
         if self._built_as.pooling == "mean":
-            total = total + x
-            x = total / steps
+            total = added(total, x)
+            x = total[:, 0] / steps
         return self.head(x), StreamState(tuple(layers), steps, total)
 
     def head(self, x: Tensor) -> Tensor:
@@ -194,3 +198,11 @@ class Classifier(nn.Module):
                 raise InputError(f"Expected lengths of shape ({shape[0]},), got {tuple(lengths.shape)}.")
             if not 1 <= int(lengths.min()) <= int(lengths.max()) <= shape[1]:
                 raise InputError(f"Expected lengths from 1 to {shape[1]}, got {lengths.tolist()}.")
+
+
+def added(total: Tensor, features: Tensor) -> Tensor:
+    """Return a sum and its rounding error (batch, 2, width) after more features (batch, width): Kahan's summation."""
+    before, excess = total.unbind(1)
+    more = features - excess
+    after = before + more
+    return torch.stack([after, (after - before) - more], dim=1)

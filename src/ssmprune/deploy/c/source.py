@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ...models.config import Config
 
 FLOAT = 4  # bytes
+STANDARD_HEADERS = (
+    "assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|stdarg|stdatomic|"
+    "stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|uchar|wchar|wctype"
+)
 
 
 class Sources(NamedTuple):
@@ -42,6 +46,8 @@ def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None =
     header = path.with_suffix(".h")
     if path.suffix != ".c" or not re.fullmatch(r"[A-Za-z0-9_.-]+", path.name, re.ASCII):
         raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
+    if re.fullmatch(STANDARD_HEADERS, path.stem.lower()):
+        raise InputError(f"{path.name} would get a header {header.name}, which C has already; give it another name.")
     written = sources(model, name or path.stem, header.name)
     write_atomically(header, written.header.encode("ascii"))
     write_atomically(path, written.c.encode("ascii"))

@@ -38,6 +38,25 @@ void model_compare(const float *a, const float *b, float *logits) {
     decode(hidden, logits);
 }
 #endif
+#if MEAN
+
+/* Add the features of the next steps to their sum, those of a block first among themselves. What rounding takes from
+   the sum, in units of ROUNDED times its size, is kept and added the next time, so that millions of steps lose nothing
+   (unless -ffast-math drops the correction). */
+#define ROUNDED (1.0f / 16777216.0f / 32000.0f) /* a sum is rounded by at most 2^-24 of its size, which is 32,000 units */
+static void add_up(float *total, int16_t *lost, const float *x, int steps) {
+    float sum[ROW] = {0};
+    for (int t = 0; t < steps; t++)
+        for (int i = 0; i < ROW; i++) sum[i] += x[t * ROW + i];
+    for (int i = 0; i < ROW; i++) {
+        const float before = total[i], more = sum[i] + (float)lost[i] * (ROUNDED * fabsf(before));
+        const float after = before + more, unit = ROUNDED * fabsf(after);
+        const float units = unit > 0.0f ? (more - (after - before)) / unit : 0.0f;
+        total[i] = after;
+        lost[i] = (int16_t)(fabsf(units) < 32767.0f ? (int)(units + 32768.5f) - 32768 : 0); /* the nearest */
+    }
+}
+#endif
 
 /* What leaves the model. */
 static void answer(const float *features, float *out) {

@@ -18,15 +18,6 @@ static void advance(model_state *state, float *x, scratch *s, int steps) {
 static void mean(const model_state *state, float *features) {
     for (int i = 0; i < ROW; i++) features[i] = state->total[i] / (float)state->steps;
 }
-
-/* Count the features of the next steps; those of a block are added up before, which loses less. */
-static void count(model_state *state, const float *x, int steps) {
-    float sum[ROW] = {0};
-    for (int t = 0; t < steps; t++)
-        for (int i = 0; i < ROW; i++) sum[i] += x[t * ROW + i];
-    for (int i = 0; i < ROW; i++) state->total[i] += sum[i];
-    state->steps += (uint32_t)steps;
-}
 #endif
 
 void model_run(model_state *state, const model_input *in, size_t length, float *out) {
@@ -38,7 +29,8 @@ void model_run(model_state *state, const model_input *in, size_t length, float *
         encode(in + done * STRIDE, x, steps);
         advance(state, x, &s, steps);
 #if MEAN
-        count(state, x, steps);
+        add_up(state->total, state->lost, x, steps);
+        state->steps += (uint32_t)steps;
 #endif
 #if EVERY_STEP
         for (int t = 0; out && t < steps; t++) answer(x + t * ROW, out + (done + (size_t)t) * MODEL_OUTPUTS);

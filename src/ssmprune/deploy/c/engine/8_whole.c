@@ -54,15 +54,12 @@ static void backwards(const layer *l, sequence all, size_t length, scratch *s) {
 }
 #if MEAN
 
-/* The mean of the first steps, whose features are added up block by block, which loses less. */
+/* The mean of the first steps. */
 static void mean(const float *x, size_t valid, float *features) {
     float total[ROW] = {0};
-    for (size_t at = 0; at < valid; at += BLOCK) {
-        float sum[ROW] = {0};
-        for (size_t t = at; t < valid && t < at + BLOCK; t++)
-            for (int i = 0; i < ROW; i++) sum[i] += x[t * ROW + i];
-        for (int i = 0; i < ROW; i++) total[i] += sum[i];
-    }
+    int16_t lost[ROW] = {0};
+    for (size_t at = 0; at < valid; at += BLOCK)
+        add_up(total, lost, x + at * ROW, valid - at < BLOCK ? (int)(valid - at) : BLOCK);
     for (int i = 0; i < ROW; i++) features[i] = total[i] / (float)valid;
 }
 #endif
@@ -70,6 +67,8 @@ static void mean(const float *x, size_t valid, float *features) {
 void model_run(float *workspace, const model_input *in, size_t length, size_t valid, float *out) {
     scratch s;
     sequence all;
+    if (valid > length) valid = length;
+    if (!valid) return;
 #if CUTS_PADDING
     length = valid; /* each direction runs over the true length */
 #endif

@@ -2,28 +2,43 @@
 
 #ifdef SSMPRUNE_MAIN
 #include <stdio.h>
+#if TOKENS
+#include <stdlib.h>
+#endif
 
-/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number. */
+#if TOKENS
+
+/* A token; 1, or -2 with a message if the model does not know it. */
+static int known(long token, int32_t *value) {
+    if (token < 0 || token >= MODEL_INPUTS)
+        return fprintf(stderr, "expected tokens from 0 to %d\n", MODEL_INPUTS - 1), -2;
+    *value = (int32_t)token;
+    return 1;
+}
+#endif
+
+/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 if there is no such token. */
 static int next_value(int samples, model_input *value) {
     if (samples) { /* 16 bits, little-endian, whatever this machine's own order is */
         unsigned char bytes[2];
         if (fread(bytes, 1, 2, stdin) != 2) return 0;
         const int sample = bytes[0] | bytes[1] << 8;
 #if TOKENS
-        *value = sample;
+        return known(sample, value);
 #else
         *value = (float)(sample >= 32768 ? sample - 65536 : sample) / 32768.0f;
-#endif
         return 1;
+#endif
     }
 #if TOKENS
-    int token;
-    const int found = scanf("%d", &token);
-    if (found == 1) *value = token;
+    char word[32], *end; /* the largest number that fits is what strtol makes of larger ones */
+    if (scanf("%31s", word) != 1) return 0;
+    const long token = strtol(word, &end, 10);
+    return *end || strlen(word) == 31 ? -1 : known(token, value);
 #else
     const int found = scanf("%f", value);
-#endif
     return found == 1 ? 1 : found == EOF ? 0 : -1;
+#endif
 }
 
 /* The next step of stdin, like `next_value`. */
@@ -31,9 +46,6 @@ static int next_step(int samples, model_input *in) {
     for (int i = 0; i < STRIDE; i++) {
         const int found = next_value(samples, in + i);
         if (found != 1) return i ? -1 : found;
-#if TOKENS
-        if (in[i] < 0 || in[i] >= MODEL_INPUTS) return -1;
-#endif
     }
     return 1;
 }
@@ -68,14 +80,25 @@ static void respond_to(const model_input *in, size_t length, float *out) {
 #endif
 }
 
+/* Whether stdin goes on after the last step that the program can hold; says so if it does. */
+static int goes_on(int samples, size_t length) {
+    char first;
+    if (length < SSMPRUNE_LONGEST || scanf(samples ? "%c" : " %c", &first) != 1) return 0;
+    fprintf(stderr, "read %d steps, and there are more; compile with -DSSMPRUNE_LONGEST=... to read them too\n",
+            SSMPRUNE_LONGEST);
+    return 1;
+}
+
+/* 0 if all went well, -1 if the input is not what is expected, -2 if that has been said. */
 static int answer_stdin(int samples, int class_only) {
     size_t length = 0;
     int found = 0;
     while (length < SSMPRUNE_LONGEST && (found = next_step(samples, sequence_in + length * STRIDE)) == 1) length++;
-    if (found < 0) return 1;
+    if (found < 0) return found;
 #if RETRIEVAL
     float a[WIDTH], b[WIDTH], logits[MODEL_OUTPUTS];
-    if (length < 2 || length % 2) return 1; /* two documents of one length, one after the other */
+    if (goes_on(samples, length)) return -2; /* where the second document begins depends on the end */
+    if (length < 2 || length % 2) return -1; /* two documents of one length, one after the other */
     respond_to(sequence_in, length / 2, a);
     respond_to(sequence_in + length / 2 * STRIDE, length / 2, b);
     model_compare(a, b, logits);
@@ -87,15 +110,18 @@ static int answer_stdin(int samples, int class_only) {
     for (size_t t = 0; t < length; t++) print(logits + t * MODEL_OUTPUTS, class_only);
 #else
     float logits[MODEL_OUTPUTS];
-    if (!length) return 1;
+    if (!length) return -1;
     respond_to(sequence_in, length, logits);
     print(logits, class_only);
 #endif
+    fflush(stdout); /* nobody waits for more input to see the answer */
+    goes_on(samples, length);
 #endif
     return 0;
 }
 #else
 
+/* 0 if all went well, -1 if the input is not what is expected, -2 if that has been said. */
 static int answer_stdin(int samples, int class_only) {
     model_state state;
     model_input in[STRIDE];
@@ -108,7 +134,7 @@ static int answer_stdin(int samples, int class_only) {
         print(logits, class_only);
 #endif
     }
-    if (found < 0 || !any) return 1;
+    if (found < 0 || !any) return found < 0 ? found : -1;
 #if !EVERY_STEP
     print(logits, class_only);
 #endif
@@ -125,8 +151,8 @@ int main(int count, char **options) {
             class_only = 1;
         else
             return fprintf(stderr, "usage: %s [--s16] [--class] < input\n", options[0]), 2;
-    if (answer_stdin(samples, class_only))
-        return fprintf(stderr, "expected %d numbers per step, and at least one step\n", STRIDE), 1;
-    return 0;
+    const int done = answer_stdin(samples, class_only);
+    if (done == -1) fprintf(stderr, "expected %d numbers per step, and at least one step\n", STRIDE);
+    return done ? 1 : 0;
 }
 #endif

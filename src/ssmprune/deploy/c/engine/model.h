@@ -33,7 +33,8 @@ extern "C" {
 typedef struct {
     float states[@STATES@];
 #if MEAN
-    float total[@ROW@]; /* the features of all steps, added up */
+    float total[@ROW@];  /* the features of all steps, added up */
+    int16_t lost[@ROW@]; /* what rounding took from each sum, in 32,000ths of the most that it can take at once */
     uint32_t steps;      /* so far; the count holds up to four billion */
 #endif
 } model_state;
@@ -48,8 +49,9 @@ void model_compare(const float *a, const float *b, float *logits);
 #endif
 #if BIDIRECTIONAL
 
-/* A sequence of `length` steps, @A_STEP@ each. The first `valid` steps count; the rest is padding,
-   which the layers treat as those of the trained model do. `out` gets @OUT_WHOLE@. */
+/* A sequence of `length` steps, @A_STEP@ each. The first `valid` steps count, 1 <= valid <= length; the rest is
+   padding, which the layers treat as those of the trained model do. `out` gets @OUT_WHOLE@.
+   A `valid` beyond `length` is taken for `length`; if it is 0, `out` stays as it is. */
 void model_run(float *workspace, const model_input *in, size_t length, size_t valid, float *out);
 #else
 
