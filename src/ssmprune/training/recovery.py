@@ -36,8 +36,6 @@ FEWEST_STEPS = 32
 LARGEST_RATE = 1e-3
 HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
 VALIDATIONS = 16  # in the time that was planned
-PATIENCE = 4  # validations without a new best, after which it stops, but not before
-LOW_RATE = 0.7  # of the steps are done: most is gained while the rate falls
 CLIP = 1.0  # largest norm of a gradient
 HELD_OUT = 0.1  # of the sequences, but at most
 MOST_HELD_OUT = 384
@@ -94,7 +92,6 @@ class _Position:
     seconds: float = 0.0
     before: tuple[float, float | None] = (0.0, None)
     best: tuple[float, float | None] = (0.0, None)
-    waiting: int = 0  # validations since the best
     ended: bool = False
     steps: int = 0  # that are planned
 
@@ -226,13 +223,15 @@ class Recovery(Generic[Model]):
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
 
     def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Validate: return the best weights, and note whether it is time to stop."""
+        """Validate: return the best weights so far, and stop if the first half has brought nothing.
+
+        Not later: while the rate is high the damage goes up and down, and most is gained when the rate falls.
+        """
         now = self.standing()
         if now.damage < position.best[0] and self._unstable() <= self.unstable:  # also false for NaN
-            position.best, position.waiting = now, 0
+            position.best = now
             return _copied(self.student)
-        position.waiting += 1
-        position.ended |= position.waiting >= PATIENCE and position.step >= LOW_RATE * position.steps
+        position.ended |= position.best[0] == position.before[0] and 2 * position.step >= position.steps
         return best
 
     def _learn(self, optimizer: torch.optim.Optimizer, step: int, steps: int) -> None:
