@@ -186,3 +186,8 @@ def test_a_failure_at_the_last_file_leaves_nothing(place, tmp_path, monkeypatch,
 @pytest.mark.parametrize("name", ["", "...", "-", "_"])
 def test_a_bundle_always_has_a_name(name, tmp_path):
     assert bundle.bundle_name(tmp_path / f"{name}.safetensors") == "model"
+
+
+@pytest.mark.parametrize("name", ["signal", "Time"])
+def test_a_bundle_takes_no_name_of_a_standard_header(name, tmp_path):
+    assert bundle.bundle_name(tmp_path / f"{name}.safetensors") == f"{name}_model"

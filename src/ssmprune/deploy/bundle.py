@@ -18,7 +18,7 @@ from ..models._size import parameters
 from ..models.classifier import Classifier
 from . import compute, export
 from .build import constant_bytes, cortex_m4_bytes, find_compiler
-from .c import export_c, sources
+from .c import export_c, sources, takes_standard_header
 from .compiled import Compiled
 
 STREAMS, STEPS, ROUNDS = 64, 20, 15  # streams side by side, so that what a call costs in Python hardly counts
@@ -33,7 +33,8 @@ def bundle_name(checkpoint: Path) -> str:
     'my_words_2'
     """
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", checkpoint.name.removesuffix(".safetensors"), flags=re.ASCII)
-    return plain.strip("_.-") or "model"
+    plain = plain.strip("_.-") or "model"
+    return f"{plain}_model" if takes_standard_header(plain) else plain
 
 
 def write_bundle(folder: Path, name: str, model: Classifier, card: Figures) -> Figures:

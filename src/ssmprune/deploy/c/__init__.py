@@ -9,3 +9,4 @@ them, `text` resolves names and conditions, and `source` puts the file together.
 from .source import callable_sources as callable_sources
 from .source import export_c as export_c
 from .source import sources as sources
+from .source import takes_standard_header as takes_standard_header

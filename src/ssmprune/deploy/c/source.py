@@ -46,11 +46,16 @@ def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None =
     header = path.with_suffix(".h")
     if path.suffix != ".c" or not re.fullmatch(r"[A-Za-z0-9_.-]+", path.name, re.ASCII):
         raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
-    if re.fullmatch(STANDARD_HEADERS, path.stem.lower()):
+    if takes_standard_header(path.stem):
         raise InputError(f"{path.name} would get a header {header.name}, which C has already; give it another name.")
     written = sources(model, name or path.stem, header.name)
     write_atomically(header, written.header.encode("ascii"))
     write_atomically(path, written.c.encode("ascii"))
+
+
+def takes_standard_header(stem: str) -> bool:
+    """Tell whether the header of a C file of this name would have the name of one of C's own."""
+    return re.fullmatch(STANDARD_HEADERS, stem.lower()) is not None
 
 
 def sources(model: Classifier, name: str = "model", header: str = "model.h") -> Sources:
