@@ -1,8 +1,9 @@
 """Kill commands with SIGKILL at random moments: python scripts/kill.py [--kills 100] [--seed 0] [--command NAME].
 
-Training, sweeping, making data, shrinking, quantising, exporting and deploying are killed again and again; half of the
-kills come at a random time, half when a file is just being written. After each kill everything that can be read must be
-right, and what was finished must still be there; at the end the same command must give what it gives undisturbed.
+Training, recovering, sweeping, making data, shrinking, quantising, exporting and deploying are killed again and again;
+half of the kills come at a random time, half when a file is just being written. After each kill everything that can be
+read must be right, and what was finished must still be there; at the end the same command must give what it gives
+undisturbed.
 Prints, per command, the kills and the artefacts that were unreadable, wrong or lost.
 """
 
@@ -39,6 +40,7 @@ from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get, listops, pathfinder
 from ssmprune.tasks._formats import to_idx
 from ssmprune.training.recipes import Recipe
+from ssmprune.training.recovery import Recovery
 from ssmprune.training.train import Run, train
 
 RECIPE = Recipe(
@@ -96,6 +98,7 @@ class Bench:
         """Return everything that can be killed."""
         return {
             "train": Command(self.train, self.train_faults),
+            "recover": Command(self.recover, self.recover_faults),
             "sweep": Command(self.sweep, self.sweep_faults),
             "data": Command(self.data, same_files),
             "shrink": Command(self.shrink, self.whole_model, self.old_model),
@@ -117,6 +120,26 @@ class Bench:
             counts["wrong"] += finished and not same_tensors(file, reference / file.name)
         if finished:
             counts["wrong"] += events(folder) != events(reference)
+        return counts
+
+    def recover(self, folder: Path) -> None:
+        """Let a pruned model learn the whole one's answers; what was interrupted resumes."""
+        whole = sp.load(self.place / "tiny.safetensors")
+        generator = torch.Generator().manual_seed(0)
+        inputs = [torch.randn(16, 100, 1, generator=generator) for _ in range(6)]
+        folder.mkdir(exist_ok=True)
+        recovery = Recovery(sp.prune(whole, 0.5), whole, inputs)
+        outcome = recovery.run(steps=64, state=folder / "state.safetensors", progress=False)
+        sp.save(outcome.model, folder / "small.safetensors")
+
+    def recover_faults(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
+        """Count files that do not load, and a recovered model that differs from the undisturbed one or is not there."""
+        small, state = folder / "small.safetensors", folder / "state.safetensors"
+        counts = Counter(lost=finished and not small.exists())
+        counts["unreadable"] += state.exists() and unreadable(load_file, state)
+        if small.exists():
+            counts["unreadable"] += unreadable(sp.load, small)
+            counts["wrong"] += small.read_bytes() != (reference / small.name).read_bytes()
         return counts
 
     def sweep(self, folder: Path) -> None:
