@@ -400,6 +400,21 @@ def test_budgets_and_certificates_are_those_of_the_recovered_model(ssmprune, che
     assert sum(small.config.states) < 16
 
 
+@pytest.mark.slow
+def test_the_accuracy_that_is_printed_is_that_of_the_recovered_model(ssmprune, tmp_path, monkeypatch):
+    model, inputs, out = (tmp_path / name for name in ("model.safetensors", "inputs.npy", "small.safetensors"))
+    sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
+    cards.write_card(model, {"task": "toy"})
+    np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 1)))
+    monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
+    words = ("--max-loss", 30, "--method", "random", "--calibrate", inputs, "--recover", 0.05, "--out", out, "--json")
+    result = ssmprune("prune", model, *words)
+    facts, accuracy = json.loads(result.stdout), evaluate(sp.load(out), TOY.load("val")).accuracy
+    assert "recovery" in facts
+    assert f"The model after recovery: {accuracy:.2%}" in result.stderr
+    assert f"accuracy {accuracy:.2%} (" in facts["budgets"][0]
+
+
 def test_a_table_sets_thousands_apart_and_cuts_nothing_off(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     show({}, False, table("Counts", [{"name": "a_rather_long_name_" * 3, "count": 12345, "whole": True}]))
