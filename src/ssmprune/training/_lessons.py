@@ -68,6 +68,17 @@ def divergence_of_logits(logits: Tensor, expected: Tensor) -> Tensor:
     return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
+def changed_probability(logits: Tensor, expected: Tensor) -> Tensor:
+    """Return how much probability moved from class to class, from 0 to 1, the mean over all answers.
+
+    Unlike the divergence it is bounded, so a few answers that are wrong with confidence do not outweigh all others.
+
+    >>> float(changed_probability(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 99.0]])))
+    0.5
+    """
+    return (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean() / 2
+
+
 def squared_error(outputs: Tensor, expected: Tensor) -> Tensor:
     """Return the mean squared error."""
     return (outputs - expected).abs().square().mean()

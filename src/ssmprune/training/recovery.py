@@ -25,7 +25,15 @@ from ..errors import InputError, one_of
 from ..models._history import note
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ._lessons import agreement, answer, divergence_of_logits, in_memory, lessons, squared_error
+from ._lessons import (
+    agreement,
+    answer,
+    changed_probability,
+    divergence_of_logits,
+    in_memory,
+    lessons,
+    squared_error,
+)
 from .state import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -39,14 +47,19 @@ VALIDATIONS = 16  # in the time that was planned
 CLIP = 1.0  # largest norm of a gradient
 HELD_OUT = 0.1  # of the sequences, but at most
 MOST_HELD_OUT = 384
-NEGLIGIBLE = 1e-7  # damage that rounding alone can do
+NEGLIGIBLE = 1e-5, 1e-7  # damage that rounding alone can do, of classifiers and of other models
 
 
 class Standing(NamedTuple):
     """How a pruned model does on the held-out inputs: its damage, and for classifiers how often it agrees."""
 
-    damage: float  # mean divergence of logits, or the error's share of the outputs' energy
+    damage: float  # how much probability moved between classes, or the error's share of the outputs' energy
     agreement: float | None
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether rounding may be all that tells the models apart."""
+        return self.damage <= NEGLIGIBLE[self.agreement is None]
 
     def __str__(self) -> str:
         """Show what a person can judge."""
@@ -76,7 +89,7 @@ class Recovered(Generic[Model]):
     @property
     def gain(self) -> str:
         """Say what recovery did, in the same words each time that it does the same."""
-        if self.before.damage <= NEGLIGIBLE:
+        if self.before.is_negligible:
             return "the model answers as the whole one does; it needs none and is as it was"
         if self.after.damage >= self.before.damage:
             return f"nothing gained in {self.steps} steps; the model is as it was"
@@ -178,7 +191,7 @@ class Recovery(Generic[Model]):
             saved = load_state(state, identity, _Position, "recovery")
             saved.restore(self.student, optimizer)
             position, best = saved.position, saved.part("best/")
-        elif self.before.damage <= NEGLIGIBLE:
+        elif self.before.is_negligible:
             position.ended = True
         clock = time.monotonic() - position.seconds
         stopping = collect_stop_requests(state is not None)
@@ -212,10 +225,9 @@ class Recovery(Generic[Model]):
                     "give the model that was pruned, and the one it was pruned from."
                 )
             count = len(part.x)
-            damage, total = damage + count * float(self._divergence(given, expected)), total + count
+            damage, total = damage + count * float(self._damage(given, expected)), total + count
             same += count * agreement(given, expected) if self.classifies else 0.0
-        damage = max(damage / total, 0.0)  # rounding may leave less than nothing; NaN stays NaN
-        return Standing(damage, same / total if self.classifies else None)
+        return Standing(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
@@ -242,7 +254,7 @@ class Recovery(Generic[Model]):
         total = sum(len(part.x) for part in parts)
         optimizer.zero_grad()
         for part, expected in zip(parts, self._expected(index, parts), strict=True):
-            loss = self._divergence(answer(self.student, part), expected)
+            loss = self._loss(answer(self.student, part), expected)
             torch.autograd.backward(loss * (len(part.x) / total))
         for group in optimizer.param_groups:
             group["lr"] = group["peak"] * one_cycle((step + 1) / (steps + 1))
@@ -259,12 +271,15 @@ class Recovery(Generic[Model]):
             self.known[index] = expected
         return expected
 
-    def _divergence(self, given: Tensor, expected: Tensor) -> Tensor:
-        return (divergence_of_logits if self.classifies else squared_error)(given, expected) / self.unit
+    def _loss(self, given: Tensor, expected: Tensor) -> Tensor:
+        return divergence_of_logits(given, expected) if self.classifies else self._damage(given, expected)
+
+    def _damage(self, given: Tensor, expected: Tensor) -> Tensor:
+        return (changed_probability if self.classifies else squared_error)(given, expected) / self.unit
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return what learns, SSM layers and all else (clipped apart), at a rate that suits the damage."""
-        peak = LARGEST_RATE * min(1.0, math.sqrt(max(0.0, self.before.damage) / HARMED))
+        peak = LARGEST_RATE * min(1.0, math.sqrt(self.before.damage / HARMED))
         paths = layers_of(self.student, self.adapter)
         states = {id(p): p for path in paths for p in self.student.get_submodule(path).parameters()}
         others = [p for p in self.student.parameters() if id(p) not in states] if self.what == "all" else []
