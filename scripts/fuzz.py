@@ -105,7 +105,7 @@ def plan(path: Path) -> None:
 def training(path: Path) -> None:
     """Go on with a training."""
     model, optimizer = trained()
-    load_state(path, {"seed": 0}).restore(model, optimizer)
+    load_state(path, {"seed": 0}, Position).restore(model, optimizer)
 
 
 def sweep(path: Path) -> None:
