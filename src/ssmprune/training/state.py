@@ -70,10 +70,17 @@ class State(Generic[Place]):
         except RuntimeError as error:  # only for a file that somebody has edited: its identity names the sizes
             raise InputError(f"The saved run does not fit its model ({error}). Start afresh.") from error
         names = {id(parameter): name for name, parameter in model.named_parameters()}
-        learning = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
-        moments = {index: self.part(f"adam/{name}/") for index, name in enumerate(learning)}
-        known = {index: own for index, own in moments.items() if own}
+        known: dict[int, dict[str, Tensor]] = {}
+        for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            own = self.part(f"adam/{names[id(parameter)]}/")
+            if own and {moment: value.shape for moment, value in own.items()} != _shapes_of_moments(parameter):
+                raise InputError(f"The saved moments of {names[id(parameter)]} do not fit it. Start afresh.")
+            known |= {index: own} if own else {}
         optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # to the devices and types they belong
+
+
+def _shapes_of_moments(parameter: Tensor) -> dict[str, torch.Size]:
+    return {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
 
 
 def load_state(path: Path, identity: dict[str, Any], place: type[Place], what: str = "training") -> State[Place]:
