@@ -24,6 +24,7 @@ from ssmprune.tasks._task import Split, fewer
 from ssmprune.training.distributed import needs_launch, relaunch
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
+from ssmprune.training.state import Position, State
 from ssmprune.training.train import Diverged, Run, train
 from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
 
@@ -213,3 +214,14 @@ def test_several_devices_mean_the_same_command_under_torchrun(monkeypatch):
 def test_a_batch_that_cannot_be_filled_is_refused(tmp_path):
     with pytest.raises(InputError, match="160 training examples do not fill a batch of 200"):
         fit(tmp_path, dataclasses.replace(RECIPE, batch=200))
+
+
+@pytest.mark.parametrize(
+    "moments", [{"exp_avg": torch.zeros(2, 3)}, {"step": torch.tensor(1.0), "exp_avg": torch.zeros(2)}]
+)
+def test_moments_that_do_not_fit_their_parameter_are_refused(moments):
+    model = torch.nn.Linear(3, 2)
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    saved = State(Position(), tensors | {f"adam/weight/{name}": tensor for name, tensor in moments.items()})
+    with pytest.raises(InputError, match="moments of weight do not fit"):
+        saved.restore(model, torch.optim.AdamW(model.parameters()))

@@ -72,11 +72,14 @@ class State(Generic[Place]):
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         known: dict[int, dict[str, Tensor]] = {}
         for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
-            own = self.part(f"adam/{names[id(parameter)]}/")
-            if own and {moment: value.shape for moment, value in own.items()} != _shapes_of_moments(parameter):
-                raise InputError(f"The saved moments of {names[id(parameter)]} do not fit it. Start afresh.")
-            known |= {index: own} if own else {}
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # to the devices and types they belong
+            name = names[id(parameter)]
+            own = self.part(f"adam/{name}/")
+            if not own:  # it has not learnt yet
+                continue
+            if {moment: value.shape for moment, value in own.items()} != _shapes_of_moments(parameter):
+                raise InputError(f"The saved moments of {name} do not fit it. Start afresh.")
+            known[index] = own
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # which moves them to their devices
 
 
 def _shapes_of_moments(parameter: Tensor) -> dict[str, torch.Size]:
