@@ -12,6 +12,7 @@ beside it; where these do not fit into a core's own cache (0.5 MB here), that is
 import ctypes
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import thread_time
 
@@ -32,7 +33,8 @@ from ssmprune.models.classifier import Classifier
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15
-STEPS = {"torch": 20, "onnxruntime": 50, "C": LENGTH}  # timed at once
+STEPS = {"torch": 20, "onnxruntime": 200}  # timed at once
+REPEATS = 10  # of what takes a millisecond or two: else a turn measures how cold its predecessor left the caches
 LOOP = """
 #include "model.h"
 void steps(const float *in, size_t length, float *out);
@@ -40,6 +42,12 @@ void steps(const float *in, size_t length, float *out) {
     model_state state;
     model_init(&state);
     for (size_t t = 0; t < length; t++) model_step(&state, in + t * MODEL_INPUTS, out);
+}
+void run(const float *in, size_t length, float *out);
+void run(const float *in, size_t length, float *out) {
+    model_state state;
+    model_init(&state);
+    model_run(&state, in, length, out);
 }
 """
 READ = """
@@ -73,18 +81,19 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
     x = torch.rand(BATCH, LENGTH, 1)
     calls: dict[str, Call] = {"torch's step": stepped(model, x), "torch, batch 50": evaluated(model, x)}
     calls["torch, batch 1"] = evaluated(model, x[:1])
-    count = {"torch's step": STEPS["torch"], "torch, batch 50": BATCH * LENGTH}
+    count = {"torch's step": STEPS["torch"], "torch, batch 50": BATCH * LENGTH, "torch, batch 1": LENGTH}
     if (graph := in_onnxruntime(model, x)) is not None:
         calls["onnxruntime's step"], count["onnxruntime's step"] = graph, STEPS["onnxruntime"]
-    calls["reading the weights alone"] = reading(parameters(model))
+    calls["reading the weights alone"] = repeated(reading(parameters(model)))
     for ratio in RATIOS:
         small = sp.prune(model, ratio) if ratio else model
         for bits, kind in (("", small), (", 8 bits", sp.quantize(small, 8))):
-            calls[f"C step, {ratio:.0%} pruned{bits}"] = looped(kind, x[0].numpy())
+            step, run = without_python(kind, x[0].numpy())
+            calls[f"C step, {ratio:.0%} pruned{bits}"], calls[f"C run, {ratio:.0%} pruned{bits}"] = step, run
             fast, one = compile(kind, threads=1), x[:1].numpy()
-            calls[f"C run, {ratio:.0%} pruned{bits}"] = lambda fast=fast, one=one: fast(one)
-            calls[f"C step from Python, {ratio:.0%} pruned{bits}"] = lambda fast=fast, one=one: streamed(fast, one)
-    each = {what: time.scaled(1 / count.get(what, LENGTH)) for what, time in cpu_time(calls).items()}
+            calls[f"C run from Python, {ratio:.0%} pruned{bits}"] = repeated(partial(fast, one))
+            calls[f"C step from Python, {ratio:.0%} pruned{bits}"] = repeated(partial(streamed, fast, one))
+    each = {what: time.scaled(1 / count.get(what, REPEATS * LENGTH)) for what, time in cpu_time(calls).items()}
     ratios = {
         "torch's step / C step": (each["torch's step"] / each["C step, 0% pruned"], 100),
         "C step / C step at 80 %": (each["C step, 0% pruned"] / each["C step, 80% pruned"], 2.3),
@@ -141,6 +150,10 @@ def cpu_time(calls: dict[str, Call]) -> dict[str, Samples]:
     return {name: Samples(tuple(values)) for name, values in seconds.items()}
 
 
+def repeated(call: Call) -> Call:
+    return lambda: [call() for _ in range(REPEATS)]
+
+
 def evaluated(model: Classifier, x: torch.Tensor) -> Call:
     return torch.no_grad()(lambda: model(x))
 
@@ -161,23 +174,22 @@ def streamed(fast: object, x: np.ndarray) -> None:
         stream(now)
 
 
-def looped(model: Classifier, x: np.ndarray) -> Call:
-    """All steps one by one, without Python between them."""
+def without_python(model: Classifier, x: np.ndarray) -> tuple[Call, Call]:
+    """All steps one by one, and all at once, with nothing of Python between them."""
     sources = callable_sources(model)
     library = load({"model.c": sources.c, "model.h": sources.header, "loop.c": LOOP})
     out = np.empty(model.config.outputs, np.float32)
-    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (x, out))
-    where, answer = pointers
-    return lambda: library.steps(where, ctypes.c_size_t(len(x)), answer)
+    where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, out))  # which hold the arrays
+    step, run = (partial(call, where, ctypes.c_size_t(len(x)), answer) for call in (library.steps, library.run))
+    return repeated(step), repeated(run)
 
 
 def reading(count: int) -> Call:
     """What any step must do: read all weights from where they lie, as often as there are steps."""
     library = load({"read.c": READ})
     weights, sums = np.ones(count, np.float32), np.empty(64, np.float32)
-    where, out = (ctypes.c_void_p(array.ctypes.data) for array in (weights, sums))
-    kept = weights, sums  # as long as the call
-    return lambda: (library.read_weights(where, ctypes.c_size_t(count), ctypes.c_size_t(LENGTH), out), kept)
+    where, out = (array.ctypes.data_as(ctypes.c_void_p) for array in (weights, sums))  # which hold the arrays
+    return lambda: library.read_weights(where, ctypes.c_size_t(count), ctypes.c_size_t(LENGTH), out)
 
 
 def in_onnxruntime(model: Classifier, x: torch.Tensor) -> Call | None:
