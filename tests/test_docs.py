@@ -50,7 +50,7 @@ def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
     with torch.no_grad():
         assert torch.allclose(torch.from_numpy(names["logits"]), names["small"](image), atol=1e-3)
     assert sum(len(system.log_poles) for system in sp.read(names["patient"]).values()) == 32
-    told = (r"\d+ of 128 states left", "the same outputs: True", r"\[\d+, \d+\] states in its layers")
+    told = (r"\d+ of 128 states left", "the same outputs: True", r"\[\d+, \d+\] states in its layers", "in C: a 7")
     for text in (r"\S+% before, \S+% after", "last at 50%", r"outputs off by \S+%", *told, "after 784 pixels: a 7"):
         assert re.search(f"^.*{text}$", printed.getvalue(), re.MULTILINE), text
     assert cards.task_of(Path("small.safetensors"), None).name == "smnist"  # the card went along

@@ -97,6 +97,33 @@ def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_
     assert names(tmp_path / "out") == ["digits.c", "digits.card.json", "digits.h", "digits.safetensors"]
 
 
+def test_certificates_are_those_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):
+    line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--bits", 4, "--certify", "--data", place)
+    result = ssmprune(*line, "--out", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert "Gain of the error in each layer's output" in result.stdout
+    told = cards.read_card(tmp_path / "out" / "digits.safetensors")["certificates"]
+    before = sp.read(sp.load(place / "digits.safetensors"))
+    after = sp.read(sp.load(tmp_path / "out" / "digits.safetensors"))
+    assert told.keys() == before.keys()
+    for layer, certificate in told.items():
+        at = np.exp(1j * certificate["theta"])
+        difference = frequency_response(before[layer], at) - frequency_response(after[layer], at)
+        assert certificate["exact"] == pytest.approx(np.linalg.norm(difference, 2), rel=1e-4)
+        assert certificate["exact"] <= certificate["bound"]
+
+
+def frequency_response(system, z):
+    """Return the transfer function of y_k = gain Re(C x_k) at one z."""
+    halves = [C @ (B / (1 - poles / z)[:, None]) for poles, B, C in _and_conjugates(system)]
+    return system.gain / 2 * sum(halves)
+
+
+def _and_conjugates(system):
+    parts = np.exp(system.log_poles), system.B, system.C[0]
+    return parts, tuple(part.conj() for part in parts)
+
+
 def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_graph):
     model = tmp_path / "toy.safetensors"
     torch.manual_seed(0)

@@ -49,14 +49,26 @@ def test_a_program_says_what_it_cannot_use(text, option, code, tmp_path):
         (b"0 3", "expected tokens from 0 to 2\n"),
         (b"0 -1", "expected tokens from 0 to 2\n"),
         (b"99999999999999999999999", "expected tokens from 0 to 2\n"),
-        (b"1 2x", "expected 1 numbers per step, and at least one step\n"),
-        (b"0" * 40, "expected 1 numbers per step, and at least one step\n"),
-        (b" \n", "expected 1 numbers per step, and at least one step\n"),
+        (b"1 2x", "expected tokens, 1 per step, and at least one step\n"),
+        (b"0" * 40, "expected tokens, 1 per step, and at least one step\n"),
+        (b" \n", "expected tokens, 1 per step, and at least one step\n"),
     ],
 )
 @pytest.mark.parametrize("both", [False, True], ids=["stream", "whole"])
 def test_a_program_refuses_tokens_that_do_not_exist(text, message, both, tokens_programs):
     assert fed(tokens_programs[both], text) == (1, "", message)
+
+
+def test_a_program_explains_itself(tokens_programs, tmp_path):
+    for path, values in (
+        (tokens_programs[0], "tokens as text, 1"),
+        (program(make(13, "s5"), tmp_path), "numbers as text, "),
+    ):
+        code, out, error = fed(path, b"", "--help")
+        assert (code, error) == (0, "")
+        assert f"Reads {values}" in out
+        for option in ("--s16 ", "--class "):
+            assert f"\n  {option}" in out
 
 
 @pytest.fixture(scope="module")

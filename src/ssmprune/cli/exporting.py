@@ -11,10 +11,21 @@ from rich.console import Group
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
+from ..targets.comparison import certify_model
 from .common import Checkpoint, Data, Json, Out, app, literal, prepare, say, show, table
-from .planning import Calibrate, Sequences, calibration_inputs, decide, takes_options_of, task_name
+from .planning import (
+    Calibrate,
+    Sequences,
+    calibration_inputs,
+    certificate_facts,
+    certificate_table,
+    decide,
+    takes_options_of,
+    task_name,
+)
 
 if TYPE_CHECKING:
+    from ..certificates import Certificate
     from ..models.classifier import Classifier
     from ..tasks._task import Split
 
@@ -118,7 +129,7 @@ def deploy(bits: int, **options: Any) -> None:
     name = bundle.bundle_name(checkpoint)
     split = _test_examples(options)
     decision = decide(
-        **options | {"out": folder / f"{name}.safetensors"},
+        **options | {"out": folder / f"{name}.safetensors", "certify": False},  # what it certifies is not rounded yet
         finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None),
     )
     model = decision.work.model
@@ -128,9 +139,11 @@ def deploy(bits: int, **options: Any) -> None:
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
     card |= {"budgets": decision.work.notes} if decision.work.notes else {}
+    certificates = certify_model(decision.work, small) if options["certify"] else {}
+    card |= {"certificates": certificate_facts(certificates)} if certificates else {}
     say("Writing the checkpoint, C and ONNX.")
     card = bundle.write_bundle(folder, name, small, card)
-    _show_bundle(card, folder, decision.as_json)
+    _show_bundle(card, certificates, folder, decision.as_json)
 
 
 def _test_examples(options: dict[str, Any]) -> Split | None:
@@ -165,8 +178,8 @@ def _score(model: Classifier, split: Split | None) -> dict[str, Any]:
     return {"accuracy": seen.accuracy, "examples": seen.examples}
 
 
-def _show_bundle(card: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """Print what a model was and what it became, and the files that were written."""
+def _show_bundle(card: dict[str, Any], certificates: dict[str, Certificate], folder: Path, as_json: bool) -> None:
+    """Print what a model was and what it became, its certificates, and the files that were written."""
     rows = [
         {"": title, **{when: _text(card[when].get(key), form) for when in ("before", "after")}}
         for title, (key, form) in ROWS.items()
@@ -174,7 +187,9 @@ def _show_bundle(card: dict[str, Any], folder: Path, as_json: bool) -> None:
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}  # the card's is in no card
     files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in sizes.items()])
     changes = table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]])
-    show(card | {"out": str(folder)}, as_json, Group(changes, *map(literal, card.get("budgets", [])), files))
+    bounds = [certificate_table(certificates)] if certificates else []
+    said = map(literal, card.get("budgets", []))
+    show(card | {"out": str(folder)}, as_json, Group(changes, *bounds, *said, files))
 
 
 def _text(value: float | None, form: str) -> str:

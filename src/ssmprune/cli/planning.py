@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Group
+from rich.table import Table
 
 from .. import targets, tasks
 from ..apply import read
@@ -294,12 +295,8 @@ def show_plan(
     readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
     tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
     if certificates:
-        facts["certificates"] = {layer: asdict(certificate) for layer, certificate in certificates.items()}
-        caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
-        bounds = [_row(*item) for item in certificates.items()]
-        empty = {name for name in bounds[0] if not any(row[name] for row in bounds)}
-        bounds = [{name: text for name, text in row.items() if name not in empty} for row in bounds]
-        tables.append(table("Gain of the error in each layer's output", bounds, caption))
+        facts["certificates"] = certificate_facts(certificates)
+        tables.append(certificate_table(certificates))
     if recovered:
         facts["recovery"] = recovered.facts()
         tables.append(literal(recovered))
@@ -307,6 +304,20 @@ def show_plan(
         facts |= said.facts
         tables += [literal(line) for line in said.lines]
     show(facts, as_json, Group(*tables))
+
+
+def certificate_facts(certificates: dict[str, Certificate]) -> dict[str, Any]:
+    """Return certificates as JSON and cards hold them."""
+    return {layer: asdict(certificate) for layer, certificate in certificates.items()}
+
+
+def certificate_table(certificates: dict[str, Certificate]) -> Table:
+    """Return how far the output of each layer may move, without the columns that have nothing to say."""
+    caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
+    rows = [_row(*item) for item in certificates.items()]
+    empty = {name for name in rows[0] if not any(row[name] for row in rows)}
+    rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
+    return table("Gain of the error in each layer's output", rows, caption)
 
 
 def _row(layer: str, certificate: Certificate) -> dict[str, str]:

@@ -142,6 +142,22 @@ static int answer_stdin(int samples, int class_only) {
 }
 #endif
 
+#if TOKENS
+#define VALUES "tokens"
+#else
+#define VALUES "numbers"
+#endif
+
+/* What the program takes. */
+static void explain(FILE *to, const char *name) {
+    fprintf(to,
+            "usage: %s [--s16] [--class] < input\n"
+            "Reads " VALUES " as text, %d per step, and prints the logits.\n"
+            "  --s16    the input is binary: 16 bits a value, little-endian, as in raw audio\n"
+            "  --class  print the most likely class instead, counted from 0\n",
+            name, STRIDE);
+}
+
 int main(int count, char **options) {
     int samples = 0, class_only = 0;
     for (int i = 1; i < count; i++)
@@ -149,10 +165,12 @@ int main(int count, char **options) {
             samples = 1;
         else if (!strcmp(options[i], "--class"))
             class_only = 1;
+        else if (!strcmp(options[i], "--help"))
+            return explain(stdout, options[0]), 0;
         else
-            return fprintf(stderr, "usage: %s [--s16] [--class] < input\n", options[0]), 2;
+            return explain(stderr, options[0]), 2;
     const int done = answer_stdin(samples, class_only);
-    if (done == -1) fprintf(stderr, "expected %d numbers per step, and at least one step\n", STRIDE);
+    if (done == -1) fprintf(stderr, "expected " VALUES ", %d per step, and at least one step\n", STRIDE);
     return done ? 1 : 0;
 }
 #endif
