@@ -51,9 +51,9 @@ def without_recovery(work: sp.Pruning[Classifier], validation: Split) -> tuple[f
 def with_recovery(
     work: sp.Pruning[Classifier], start: tuple[float, Classifier], recovery: Recovery[Classifier], validation: Split
 ) -> tuple[float, Classifier]:
-    """Return the same with a recovery after pruning: bisect between what needs none and everything."""
+    """Return the same with a recovery after pruning: bisect between what needs none and halfway to everything."""
     least = accuracy(work.model, validation) - POINTS / 100
-    best, (low, high) = start, (start[0], 1.0)
+    best, (low, high) = start, (start[0], (start[0] + 1) / 2)
     for _ in range(TRIES):
         ratio = ratio_for(round((low + high) / 2 * work.states), work.states)
         trial = recovery.of(work.shrink(work.plan(ratio)))
@@ -83,7 +83,7 @@ def rows_of(name: str, root: Path, finished: set[tuple[str, str]]) -> Any:
         found = without_recovery(works[way], validation)
         if way == WAYS[3]:
             found = with_recovery(works[way], found, Recovery(model, model, part_of(train, 8000)), validation)
-        row = {"checkpoint": name, "family": model.config.family, "way": way, "ratio": found[0]}
+        row = {"checkpoint": name, "family": name.split("-")[-1], "way": way, "ratio": found[0]}
         row |= {"validation": len(validation), "test": len(test), "whole": whole, "pruned": accuracy(found[1], test)}
         yield row
 
