@@ -24,22 +24,19 @@ from ssmprune.results.table_formats import markdown_rows
 from ssmprune.targets.bisection import ratio_for
 from ssmprune.tasks._task import Split, fewer
 from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recovery import Recovery
 
 ROOT = Path(__file__).parents[1]
 ROWS, TABLE = ROOT / "docs" / "results" / "largest.jsonl", ROOT / "docs" / "results" / "largest.md"
-SEQUENCES, VALIDATION, BATCH, POINTS, MINUTES = 200, 2000, 100, 1.0, 2.5
+SEQUENCES, VALIDATION, POINTS, MINUTES = 200, 2000, 1.0, 2.5
 TRIES = 3  # recoveries: a quarter of the way to everything, then each halves the range of ratios that are left
 WAYS = ("LAST", "LAST + refit", "surgeon", "surgeon + recovery")
 
 
 def accuracy(model: Classifier, split: Split) -> float:
     """Return the share of right answers, from 0 to 1, by the compiled engine."""
-    fast, right = sp.compile(model), 0
-    for start in range(0, len(split), BATCH):
-        batch = split.batch(np.arange(start, min(start + BATCH, len(split))))
-        right += int((fast(batch.x, batch.lengths).argmax(-1) == batch.y).sum())
-    return right / len(split)
+    return evaluate(model, split, engine="compiled").accuracy
 
 
 def without_recovery(work: sp.Pruning[Classifier], validation: Split) -> tuple[float, Classifier]:

@@ -13,16 +13,8 @@ from ..files import check_new_folder, check_writable
 from ..models import cards, load, save
 from ..targets.comparison import certify_model
 from .common import Checkpoint, Data, Json, Out, app, literal, prepare, say, show, table
-from .planning import (
-    Calibrate,
-    Sequences,
-    calibration_inputs,
-    certificate_facts,
-    certificate_table,
-    decide,
-    takes_options_of,
-    task_name,
-)
+from .gains import certificate_facts, certificate_table
+from .planning import Calibrate, Sequences, calibration_inputs, decide, takes_options_of, task_name
 
 if TYPE_CHECKING:
     from ..certificates import Certificate

@@ -1,18 +1,33 @@
-"""What pruning gained: bytes and milliseconds before and after, and what budgets came to."""
+"""What pruning came to, for programs and for people: states, certificates, budgets, bytes and milliseconds."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.console import Group
+from rich.table import Table
+
+from ..certificates import Certificate
 from ..errors import InputError
+from ..plan import Plan
 from ..targets import milliseconds_of
-from .planning import Decision, Said, first_sequence
+from .common import literal, show, table
+from .planning import Decision, first_sequence
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.classifier import Classifier
+    from ..training.recovery import Recovered
+
+
+class Said(NamedTuple):
+    """The same for programs and for people."""
+
+    facts: dict[str, Any]
+    lines: list[str]
 
 
 def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
@@ -41,3 +56,65 @@ def one_example(decision: Decision, checkpoint: Path) -> Tensor:
     except InputError:  # the card names a task that is not known here; it is not needed
         length = UNKNOWN_LENGTH
     return inputs(decision.work.model.config, 1, length)
+
+
+def show_plan(
+    plan: Plan,
+    out: Path,
+    as_json: bool,
+    certificates: dict[str, Certificate] | None = None,
+    recovered: Recovered[Any] | None = None,
+    said: Said | None = None,
+) -> None:
+    """Print what stays of each layer and, with certificates, how far its output may move; and how recovery went.
+
+    said: what else there is to say, as facts and as lines.
+    """
+    rows = plan.rows()
+    facts: dict[str, Any] = {
+        "method": plan.method,
+        "ratio": plan.ratio,
+        "reached": plan.reached,
+        "sequences": plan.sequences,
+        "layers": rows,
+        "out": str(out),
+    }
+    readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
+    tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
+    if certificates:
+        facts["certificates"] = certificate_facts(certificates)
+        tables.append(certificate_table(certificates))
+    if recovered:
+        facts["recovery"] = recovered.facts()
+        tables.append(literal(recovered))
+    if said:
+        facts |= said.facts
+        tables += [literal(line) for line in said.lines]
+    show(facts, as_json, Group(*tables))
+
+
+def certificate_facts(certificates: dict[str, Certificate]) -> dict[str, Any]:
+    """Return certificates as JSON and cards hold them."""
+    return {layer: asdict(certificate) for layer, certificate in certificates.items()}
+
+
+def certificate_table(certificates: dict[str, Certificate]) -> Table:
+    """Return how far the output of each layer may move, without the columns that have nothing to say."""
+    caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
+    rows = [_row(*item) for item in certificates.items()]
+    empty = {name for name in rows[0] if not any(row[name] for row in rows)}
+    rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
+    return table("Gain of the error in each layer's output", rows, caption)
+
+
+def _row(layer: str, certificate: Certificate) -> dict[str, str]:
+    figures = {
+        "layer's gain": certificate.gain,
+        "exact": certificate.exact,
+        "bound": certificate.bound,
+        "paper, layer": certificate.paper,
+        "paper, model": certificate.paper_model,
+    }
+    written = {name: "" if value is None else f"{value:.3g}" for name, value in figures.items()}
+    measured = "" if certificate.measured is None else f"{certificate.measured:.2%}"
+    return {"layer": layer, **written, "on data": measured}

@@ -1,18 +1,16 @@
-"""What `plan` and `prune` share: how far to prune, by which method, on which data, and what to print."""
+"""What `plan`, `prune` and `deploy` share: how far to prune, by which method, on which data."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Group
-from rich.table import Table
 
 from .. import targets, tasks
 from ..apply import read
@@ -43,19 +41,15 @@ from .common import (
     TaskModule,
     Unstable,
     UnstablePoles,
-    literal,
     method_named,
     prepare,
     say,
-    show,
-    table,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.classifier import Classifier
-    from ..training.recovery import Recovered
 
 Share = Annotated[float | None, typer.Option("--ratio", "-r", help="Share of all states to prune, from 0 to 1.")]
 MaxEnergy = Annotated[
@@ -108,13 +102,6 @@ What = Annotated[
 WORTH_SAYING = 100_000_000  # bytes of memory
 Goals = dict[str, tuple[float | None, Callable[[float], Target]]]  # what was given, and what it asks for
 Finish = Callable[[Any, list[Any] | None], Any]  # (pruned model, calibration inputs) -> the model that will be used
-
-
-class Said(NamedTuple):
-    """The same for programs and for people."""
-
-    facts: dict[str, Any]
-    lines: list[str]
 
 
 class Decision(NamedTuple):
@@ -269,68 +256,6 @@ def takes_options_of(*functions: Callable[..., Any]) -> Callable[[Callable[..., 
         return command
 
     return widen
-
-
-def show_plan(
-    plan: Plan,
-    out: Path,
-    as_json: bool,
-    certificates: dict[str, Certificate] | None = None,
-    recovered: Recovered[Any] | None = None,
-    said: Said | None = None,
-) -> None:
-    """Print what stays of each layer and, with certificates, how far its output may move; and how recovery went.
-
-    said: what else there is to say, as facts and as lines.
-    """
-    rows = plan.rows()
-    facts: dict[str, Any] = {
-        "method": plan.method,
-        "ratio": plan.ratio,
-        "reached": plan.reached,
-        "sequences": plan.sequences,
-        "layers": rows,
-        "out": str(out),
-    }
-    readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    tables: list[Any] = [table(f"{plan.title} -> {out}", readable)]
-    if certificates:
-        facts["certificates"] = certificate_facts(certificates)
-        tables.append(certificate_table(certificates))
-    if recovered:
-        facts["recovery"] = recovered.facts()
-        tables.append(literal(recovered))
-    if said:
-        facts |= said.facts
-        tables += [literal(line) for line in said.lines]
-    show(facts, as_json, Group(*tables))
-
-
-def certificate_facts(certificates: dict[str, Certificate]) -> dict[str, Any]:
-    """Return certificates as JSON and cards hold them."""
-    return {layer: asdict(certificate) for layer, certificate in certificates.items()}
-
-
-def certificate_table(certificates: dict[str, Certificate]) -> Table:
-    """Return how far the output of each layer may move, without the columns that have nothing to say."""
-    caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
-    rows = [_row(*item) for item in certificates.items()]
-    empty = {name for name in rows[0] if not any(row[name] for row in rows)}
-    rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
-    return table("Gain of the error in each layer's output", rows, caption)
-
-
-def _row(layer: str, certificate: Certificate) -> dict[str, str]:
-    figures = {
-        "layer's gain": certificate.gain,
-        "exact": certificate.exact,
-        "bound": certificate.bound,
-        "paper, layer": certificate.paper,
-        "paper, model": certificate.paper_model,
-    }
-    written = {name: "" if value is None else f"{value:.3g}" for name, value in figures.items()}
-    measured = "" if certificate.measured is None else f"{certificate.measured:.2%}"
-    return {"layer": layer, **written, "on data": measured}
 
 
 def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:

@@ -17,8 +17,8 @@ from ..planning import make_plan
 from ..system import DiagonalSystem
 from ..targets.comparison import certify_model
 from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, say_if_floats_again, show, table
-from .gains import gains
-from .planning import Learning, Said, decide, recovering, show_plan, takes_options_of
+from .gains import Said, gains, show_plan
+from .planning import Learning, decide, recovering, takes_options_of
 from .recovering import recover_decision
 
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
