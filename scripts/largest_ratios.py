@@ -64,8 +64,8 @@ def with_recovery(
     return best
 
 
-def rows_of(name: str, root: Path, finished: set[tuple[str, str]]) -> Any:
-    """Yield a row for every way that is not finished yet."""
+def rows_of(name: str, root: Path, finished: dict[tuple[str, str], float]) -> Any:
+    """Yield a row for every way that is not finished yet; of those that are, the ratios are known."""
     path = ROOT / "checkpoints" / f"{name}.safetensors"
     model, task = sp.load(path), cards.task_of(path)
     train, test = task.load("train", root), task.load("test", root)
@@ -77,9 +77,13 @@ def rows_of(name: str, root: Path, finished: set[tuple[str, str]]) -> Any:
         if (name, way) in finished:
             continue
         whole = accuracy(model, test) if whole is None else whole
-        found = without_recovery(works[way], validation)
         if way == WAYS[3]:
-            found = with_recovery(works[way], found, Recovery(model, model, part_of(train, 8000)), validation)
+            surgeon = finished[name, WAYS[2]]
+            start = surgeon, works[way].shrink(works[way].plan(surgeon))
+            found = with_recovery(works[way], start, Recovery(model, model, part_of(train, 8000)), validation)
+        else:
+            found = without_recovery(works[way], validation)
+        finished[name, way] = found[0]
         row = {"checkpoint": name, "family": name.split("-")[-1], "way": way, "ratio": found[0]}
         row |= {"validation": len(validation), "test": len(test), "whole": whole, "pruned": accuracy(found[1], test)}
         yield row
@@ -115,7 +119,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
-        for row in rows_of(name, arguments.data, {(row["checkpoint"], row["way"]) for row in rows}):
+        for row in rows_of(name, arguments.data, {(row["checkpoint"], row["way"]): row["ratio"] for row in rows}):
             rows.append(row)
             write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
             write_table(rows)

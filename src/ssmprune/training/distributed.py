@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # now: imported when there is a group, its defaults hold that, and its threads, until exit
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -92,6 +93,7 @@ def join_group() -> Iterator[Group]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield Group(dist.get_rank(), dist.get_world_size())
+        dist.barrier()  # nobody leaves while another still talks
     finally:
         dist.destroy_process_group()
 
