@@ -45,6 +45,22 @@ def same(one, other):
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+class Killed(Exception):
+    pass
+
+
+def killing_at(step):
+    """Return a step of recovery that does not survive this one."""
+    learn = Recovery._learn
+
+    def killing(self, optimizer, position):
+        if position.step == step:
+            raise Killed
+        learn(self, optimizer, position)
+
+    return killing
+
+
 def divergence(small, model, x):
     with torch.no_grad():
         ours, theirs = small(x).log_softmax(-1), model(x).log_softmax(-1)
@@ -105,11 +121,22 @@ def test_steps_that_harm_are_undone(monkeypatch):
     assert same(outcome.model, small)
     assert outcome.after == outcome.before
     assert "nothing gained" in str(outcome)
-    assert outcome.steps == 21  # the first validation in the second half
+    assert outcome.steps == 30  # the first validation in the last quarter
 
 
-class Killed(Exception):
-    pass
+def test_a_rate_that_was_too_high_is_lowered_and_brings_something(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_RATE", 3.0)
+    monkeypatch.setattr(module, "RETREAT", 1e-3)
+    model = classifier()
+    small, state = sp.prune(model, 0.5), tmp_path / "state"
+    outcome = Recovery(small, model, inputs()).run(steps=40)
+    assert outcome.after.damage < outcome.before.damage
+    assert outcome.steps == 40
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "_learn", killing_at(26))  # after the retreat, which a resumed recovery has to know of
+        with pytest.raises(Killed):
+            Recovery(small, model, inputs()).run(steps=40, state=state)
+    assert same(Recovery(small, model, inputs()).run(steps=40, state=state).model, outcome.model)
 
 
 @pytest.mark.parametrize("killed_at", [3, 11, 25])
@@ -119,14 +146,8 @@ def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path, monkeypatch, kill
     expected = Recovery(small, model, inputs()).run(steps=30)
     assert expected.steps == 30
 
-    def killing(self, optimizer, step, steps):
-        if step == killed_at:
-            raise Killed
-        learn(self, optimizer, step, steps)
-
-    learn = Recovery._learn
     with monkeypatch.context() as patch:
-        patch.setattr(Recovery, "_learn", killing)
+        patch.setattr(Recovery, "_learn", killing_at(killed_at))
         with pytest.raises(Killed):
             Recovery(small, model, inputs()).run(steps=30, state=state)
     outcome = Recovery(small, model, inputs()).run(steps=30, state=state)

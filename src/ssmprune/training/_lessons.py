@@ -16,16 +16,17 @@ from ..calibration.recording import Sequences
 from ..errors import InputError
 
 BATCH = 32  # sequences of a step
+FEWEST = 8  # of long ones: a step of 32 takes so long that a few minutes have too few of them to learn by
 STEPS_AT_ONCE = 2**15  # over all sequences of a backward pass: bounds the memory
 SEQUENCES = 8000  # more than a few minutes can see
 
 
 def lessons(data: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequences]:
-    """Cut data as `collect` takes them into batches of at most 32 sequences, and into at least eight batches."""
+    """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
     batches = take(data, sequences)
     wholes = join_batches([Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch) for batch in batches])
     size = max(2, min(BATCH, sum(len(whole.x) for whole in wholes) // 8 // 2 * 2))
-    cut = [lesson for whole in wholes for lesson in slices(whole, size)]
+    cut = [lesson for whole in wholes for lesson in slices(whole, min(size, max(FEWEST, at_once(whole))))]
     if len(cut) < 2:
         raise InputError("Recovery needs at least four sequences: some to learn from, some held out.")
     return cut
@@ -51,7 +52,12 @@ def slices(whole: Sequences, size: int) -> Iterator[Sequences]:
 
 def in_memory(lesson: Sequences) -> list[Sequences]:
     """Cut a lesson into what one backward pass has the memory for."""
-    return list(slices(lesson, max(2, STEPS_AT_ONCE // lesson.x.shape[1] // 2 * 2)))
+    return list(slices(lesson, at_once(lesson)))
+
+
+def at_once(sequences: Sequences) -> int:
+    """Return how many sequences of this length one backward pass has the memory for."""
+    return max(2, STEPS_AT_ONCE // sequences.x.shape[1] // 2 * 2)
 
 
 def answer(model: nn.Module, part: Sequences) -> Tensor:

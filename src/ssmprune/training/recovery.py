@@ -44,6 +44,7 @@ FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of this repairs less in a few minutes, twice as much may repair nothing
 HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
 VALIDATIONS = 16  # in the time that was planned
+RETREAT = 0.25  # of the rate is left when it was too high: a little damage can be undone by small steps alone
 CLIP = 1.0  # largest norm of a gradient
 HELD_OUT = 0.1  # of the sequences, but at most
 MOST_HELD_OUT = 384
@@ -107,6 +108,7 @@ class _Position:
     best: tuple[float, float | None] = (0.0, None)
     ended: bool = False
     steps: int = 0  # that are planned
+    share: float = 1.0  # of the rate that the damage asks for
 
 
 class Recovery(Generic[Model]):
@@ -133,7 +135,6 @@ class Recovery(Generic[Model]):
         self.small, self.what, self.seed, self.adapter = small, what, seed, adapter
         self.student, self.teacher = copy.deepcopy(small).eval(), copy.deepcopy(model).eval().requires_grad_(False)
         batches = lessons(data)
-        self.length = max(batch.x.shape[1] for batch in batches)
         size = max(len(batch.x) for batch in batches)
         count = max(1, round(min(HELD_OUT * len(batches), MOST_HELD_OUT / size)))
         order = np.random.default_rng(seed).permutation(len(batches))
@@ -199,7 +200,7 @@ class Recovery(Generic[Model]):
             while not position.ended and not asked_to_stop:
                 bar.total = position.steps
                 bar.show(position.step, "Recovering", str(Standing(*position.best)))
-                self._learn(optimizer, position.step, position.steps)
+                self._learn(optimizer, position)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
                 if position.seconds > 30 * minutes:
@@ -231,24 +232,30 @@ class Recovery(Generic[Model]):
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
-        size = max(len(lesson.x) for lesson in self.lessons)
-        return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / (size * self.length))))
+        largest = max(math.prod(lesson.x.shape[:2]) for lesson in self.lessons)
+        return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / largest)))
 
     def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Validate: return the best weights so far, and stop if the first half has brought nothing.
+        """Validate and return the best weights so far.
 
-        Not later: while the rate is high the damage goes up and down, and most is gained when the rate falls.
+        When half the steps have brought nothing the rate was too high: begin again with a part of it, and stop when
+        that brings nothing either. Not earlier: most is gained when the rate falls.
         """
         now = self.standing()
         if now.damage < position.best[0] and self._unstable() <= self.unstable:  # also false for NaN
             position.best = now
             return _copied(self.student)
-        position.ended |= position.best[0] == position.before[0] and 2 * position.step >= position.steps
+        if position.best[0] == position.before[0]:
+            if position.share == RETREAT:
+                position.ended |= 4 * position.step >= 3 * position.steps
+            elif 2 * position.step >= position.steps:
+                position.share = RETREAT
+                self.student.load_state_dict(best)
         return best
 
-    def _learn(self, optimizer: torch.optim.Optimizer, step: int, steps: int) -> None:
+    def _learn(self, optimizer: torch.optim.Optimizer, position: _Position) -> None:
         """Take one step: a fresh order of the lessons each time round, one cycle of the rate over all steps."""
-        turn, place = divmod(step, len(self.lessons))
+        turn, place = divmod(position.step, len(self.lessons))
         index = int(np.random.default_rng([self.seed, turn]).permutation(len(self.lessons))[place])
         parts = in_memory(self.lessons[index])
         total = sum(len(part.x) for part in parts)
@@ -257,7 +264,7 @@ class Recovery(Generic[Model]):
             loss = self._loss(answer(self.student, part), expected)
             torch.autograd.backward(loss * (len(part.x) / total))
         for group in optimizer.param_groups:
-            group["lr"] = group["peak"] * one_cycle((step + 1) / (steps + 1))
+            group["lr"] = position.share * group["peak"] * one_cycle((position.step + 1) / (position.steps + 1))
             nn.utils.clip_grad_norm_(group["params"], CLIP)
         optimizer.step()
 
