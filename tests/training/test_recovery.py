@@ -12,6 +12,7 @@ from families import s5_package
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.training import recovery as module
+from ssmprune.training._lessons import lessons
 from ssmprune.training.recovery import Recovery
 from ssmprune.training.rounds import prune_in_rounds
 
@@ -179,6 +180,11 @@ def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are():
     assert same(model, whole)
     assert small.training
     assert first.training
+
+
+@pytest.mark.parametrize(("length", "size"), [(100, 32), (1024, 32), (2048, 16), (8000, 8), (16_000, 8)])
+def test_lessons_of_long_sequences_are_smaller(length, size):
+    assert {len(lesson.x) for lesson in lessons([torch.zeros(256, length, 1)])} == {size}
 
 
 def test_time_is_a_cap():

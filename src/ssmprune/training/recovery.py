@@ -232,7 +232,7 @@ class Recovery(Generic[Model]):
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
-        largest = max(len(lesson.x) * lesson.x.shape[1] for lesson in self.lessons)
+        largest: int = max(len(lesson.x) * lesson.x.shape[1] for lesson in self.lessons)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / largest)))
 
     def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
