@@ -30,7 +30,7 @@ def main(what: str, run_dir: str) -> None:
             with pytest.raises(InputError, match="a folder they share"):
                 fit(mine, dataclasses.replace(TWENTY_STEPS, norm="batch"))
     # A thread of the group that outlives it meets an interpreter that is being torn down, and aborts the process.
-    names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]  # none but on Linux
+    names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]  # empty except on Linux
     assert not [name for name in names if "gloo" in name], names
 
 

@@ -16,7 +16,7 @@ from ..calibration.recording import Sequences
 from ..errors import InputError
 
 BATCH = 32  # sequences of a step
-FEWEST = 8  # of long ones: a step of 32 takes so long that a few minutes have too few of them to learn by
+FEWEST = 8  # of long ones: steps of 32 take so long that a few minutes are too short to learn anything
 STEPS_AT_ONCE = 2**15  # over all sequences of a backward pass: bounds the memory
 SEQUENCES = 8000  # more than a few minutes can see
 

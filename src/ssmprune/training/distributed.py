@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # now: imported when there is a group, its defaults hold that, and its threads, until exit
+import torch.distributed.nn  # before any group exists: its default arguments would keep one and its threads until exit
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
