@@ -31,15 +31,20 @@ DATA = {
 
 
 def main(
-    run: Path, name: str, data: Path, recipe: str, start: Path | None, length: int | None, note: str | None
+    run: Path,
+    name: str,
+    data: Path,
+    recipe: str | None,
+    start: Path | None,
+    first: str,
+    length: int | None,
+    note: str | None,
 ) -> None:
     """Write the checkpoint, its card and the table."""
+    card = trained(run, recipe or ("tune" if start else "cpu"), start)
     if start:
-        first = trained(start.parent, recipe, f"runs/{name}")
-        card = trained(run, "tune", f"runs/{name}-tuned --from runs/{name}/{start.name}")
-        card["before"] = {key: first[key] for key in ("command", "epochs", "seconds")}
-    else:
-        card = trained(run, recipe, f"runs/{name}")
+        before = trained(start.parent, first)
+        card["before"] = {key: before[key] for key in ("command", "epochs", "seconds")}
     if length:
         card["task_parameters"] = card["task_parameters"] | {"length": length}
     split = tasks.get(card["task"]).replace(**card["task_parameters"]).load("test", data)
@@ -52,17 +57,18 @@ def main(
     write_table()
 
 
-def trained(run: Path, recipe: str, out: str) -> dict[str, Any]:
-    """Return the card of a training by a recipe as it stands, from the first step to the last."""
+def trained(run: Path, recipe: str, start: Path | None = None) -> dict[str, Any]:
+    """Return the card of a training by a recipe as it stands, all of it, from scratch or from a checkpoint."""
     card = cards.of_training(run / "log.jsonl")
     task, family, seed = card["task"], card["model"], card["seed"]
     if recipes.Recipe(**card["settings"]) != recipes.get(task, family, recipe):
         raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
     if card["epochs"] != card["settings"]["epochs"]:
         raise SystemExit(f"{run} has done {card['epochs']} of {card['settings']['epochs']} epochs.")
-    if bool(card.pop("start", None)) != (recipe == "tune") or card.get("pruning"):
-        raise SystemExit(f"{run} began with another model or lost states, which {recipe} alone does not repeat.")
-    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1 --out {out}"
+    if bool(card.pop("start", None)) != bool(start) or card.get("pruning"):
+        raise SystemExit(f"{run} began with another model than --from says, or lost states along the way.")
+    command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1"
+    command += f" --out runs/{run.name}" + (f" --from runs/{start.parent.name}/{start.name}" if start else "")
     return card | {"recipe": recipe, "command": command}
 
 
@@ -96,8 +102,9 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--recipe", default="cpu", help="that the training, or the one before the fine-tuning, is of")
-    parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that was fine-tuned")
+    parser.add_argument("--recipe", help="of the training; by default cpu, or tune with --from")
+    parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that the training began with")
+    parser.add_argument("--first", default="cpu", help="the recipe of that checkpoint")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))

@@ -14,6 +14,7 @@ from ssmprune.tasks._lra_pictures import read_pictures
 from tiny_data import write_lra_pathfinder
 
 LOOKS = {name: get(name).look for name in ("pathfinder", "pathx")}
+LOOKS["easy"] = get("pathfinder").replace(dashes=6, distractors=1).look
 
 
 @pytest.fixture(scope="module", params=LOOKS)
@@ -128,6 +129,21 @@ def test_lra_s_folder_is_read(tmp_path):
     assert np.array_equal(
         splits[2].batch([1]).x[0, :, 0], get("pathfinder").load("test", tmp_path).batch([1]).x[0, :, 0]
     )
+
+
+def test_lra_s_easier_pictures_have_folders_of_their_own(tmp_path):
+    write_lra_pathfinder(tmp_path / "pathfinder32" / "curv_baseline")
+    task = get("pathfinder").replace(examples=10, dashes=6)
+    assert len(task.load("train", tmp_path)) == 8
+    assert {file.name for file in (tmp_path / "cache" / "pathfinder").iterdir()} == {"lra-6-0.records"}
+    task.replace(distractors=4).load("train", tmp_path)
+    assert "drawn1-6-4-0-0-10.records" in {file.name for file in (tmp_path / "cache" / "pathfinder").iterdir()}
+
+
+@pytest.mark.parametrize(("name", "change"), [("pathfinder", {"dashes": 15}), ("pathx", {"distractors": 9})])
+def test_harder_pictures_are_refused(name, change):
+    with pytest.raises(InputError, match=rf"of {name} have room for \d+ {next(iter(change))}; got"):
+        get(name).replace(**change)
 
 
 def test_an_empty_picture_is_left_out(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from ..progress import track
 from ._contours import Look, draw
 from ._data import cache_folder, find_folder, load_or_make_records
@@ -21,6 +22,7 @@ from ._task import Inputs, Lengths, Split, Task
 DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before
 SHARD = 1000  # pictures in a file of the cache
 BATCH = 500 * 32  # pictures begun at once, times their size
+LRA_S_NAMES = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}  # by number of dashes
 PARTS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}  # of every shard
 
 
@@ -41,6 +43,7 @@ class Pathfinder(Task):
 
     Pictures come in shards of 1,000, the first 800 to train with, 100 to validate, 100 to test. What a shard holds
     depends on the seed and its number alone: `examples` (rounded up to thousands) only says how many there are.
+    Fewer dashes and distractors make easier pictures, to learn from before the paper's.
     """
 
     name = "pathfinder"
@@ -49,10 +52,26 @@ class Pathfinder(Task):
     length = 1024
     examples: int = 200_000
     seed: int = 0
+    dashes: int = 14  # in a contour
+    distractors: int = 5
 
-    look: ClassVar[Look] = Look(
+    hardest: ClassVar[Look] = Look(
         size=32, dash=2, thickness=0.5, margins=(1,), distance=7, radius=1.5, straightness=1.0, distractors=5
     )
+
+    def __post_init__(self) -> None:
+        """Refuse pictures that would be harder than the paper's: contours would find no room."""
+        for name, value, most in (
+            ("dashes", self.dashes, self.hardest.dashes),
+            ("distractors", self.distractors, self.hardest.distractors),
+        ):
+            if value > most:
+                raise InputError(f"Pictures of {self.name} have room for {most} {name}; got {value}.")
+
+    @property
+    def look(self) -> Look:
+        """The measures of these pictures."""
+        return replace(self.hardest, dashes=self.dashes, distractors=self.distractors)
 
     def read(self, split: str, root: Path) -> Split:
         """Map the shards that are there, and make those that are not."""
@@ -79,15 +98,21 @@ class Pathfinder(Task):
 
     def makers(self, root: Path) -> dict[str, Callable[[], NDArray[np.uint8]]]:
         """Return how to make each shard that is not there: read LRA's pictures, or draw them."""
-        count, size = ceil(self.examples / SHARD), min(self.examples, SHARD)
-        level = f"pathfinder{self.look.size}/curv_contour_length_14"
-        if folder := find_folder(root, (level, f"pathfinder/{level}"), "metadata"):
-            listings = metadata(folder)[:count]
-            return {f"lra-{listing.stem}": partial(read_pictures, listing, self.look.size) for listing in listings}
+        count, size, look = ceil(self.examples / SHARD), min(self.examples, SHARD), self.look
+        if folder := self._lra_s_folder(root):
+            listings, kind = metadata(folder)[:count], f"lra-{look.dashes}"
+            return {f"{kind}-{listing.stem}": partial(read_pictures, listing, look.size) for listing in listings}
+        kind = f"drawn{DRAWING}-{look.dashes}-{look.distractors}-{self.seed}"
         return {
-            f"drawn{DRAWING}-{self.seed}-{number}-{size}": partial(draw_records, self.look, size, (self.seed, number))
-            for number in range(count)
+            f"{kind}-{number}-{size}": partial(draw_records, look, size, (self.seed, number)) for number in range(count)
         }
+
+    def _lra_s_folder(self, root: Path) -> Path | None:
+        """Return where LRA's pictures of this kind are; all of them have as many distractors as the paper's."""
+        if self.dashes not in LRA_S_NAMES or self.distractors < self.hardest.distractors:
+            return None
+        level = f"pathfinder{self.hardest.size}/{LRA_S_NAMES[self.dashes]}"
+        return find_folder(root, (level, f"pathfinder/{level}"), "metadata")
 
 
 TASK = Pathfinder()

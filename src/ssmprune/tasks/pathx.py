@@ -15,8 +15,9 @@ class PathX(Pathfinder):
 
     name = "pathx"
     length = 128 * 128
+    distractors: int = 8
 
-    look: ClassVar[Look] = Look(
+    hardest: ClassVar[Look] = Look(
         size=128, dash=5, thickness=1.5, margins=(2, 3), distance=20, radius=3, straightness=1.8, distractors=8
     )
 

@@ -2,7 +2,8 @@
 
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. `lru` is a model of another paper. A `tune` recipe runs
-half as long as `cpu` at half the rates and without dropout, for a model that is trained already, pruned or not.
+half as long as `cpu` at half the rates and without dropout, for a model that is trained already, pruned or not. An
+`easy` recipe comes before `cpu` where that alone learns nothing: the same task, made easier.
 `GENERAL` is for tasks that have no recipe. Below the tables stands how a recipe sets learning rates.
 """
 
@@ -148,6 +149,9 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("speech", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
     ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "width": 32, "epochs": 5, "examples": 6_000},
 }
+EASY: dict[str, dict[str, Any]] = {
+    "pathfinder": {"epochs": 3, "task": {"examples": 50_000, "dashes": 6, "distractors": 1}},
+}
 
 # CompreSSM's LRU (Chahine et al., 2026): one block of 256 complex states and width 8, poles on the ring from 0.9 to
 # 0.999. Its 200,000 steps at a constant rate of 0.0004 become 10,000 at larger ones.
@@ -185,7 +189,7 @@ PAPER = _paper()
 
 
 def get(task: str, family: str, name: str) -> Recipe:
-    """Return the recipe called `name` ("paper", "cpu", "lru", "tune" or "general") for a task and a family.
+    """Return the recipe called `name` ("paper", "cpu", "easy", "lru", "tune" or "general") for a task and a family.
 
     A task without recipes of its own has the general one, and that to tune by.
 
@@ -251,7 +255,8 @@ def found() -> dict[tuple[str, str, str], Recipe]:
     """Return every recipe by task, family and name."""
     paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
     cpu, lru = {(*key, "cpu"): _cpu(*key) for key in CPU}, {("smnist", "s5", "lru"): Recipe(**LRU)}
-    return paper | cpu | lru | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
+    easy = {(*key, "easy"): replace(_cpu(*key), **EASY[key[0]]) for key in CPU if key[0] in EASY}
+    return paper | cpu | easy | lru | {(*key[:2], "tune"): _tune(recipe) for key, recipe in cpu.items()}
 
 
 def _cpu(task: str, family: str) -> Recipe:
