@@ -104,11 +104,10 @@ def write_table(rows: list[dict[str, Any]]) -> None:
         means = [_mean(side) if own and len(side) == len(own) else "" for side in sides]  # of all or none
         lines.append((f"average of {len(own)} {family.upper()}", "", *means))
     text = (
-        "# Largest ratios within one point\n\nShare of states pruned, found on up to 2,000 validation examples, and in "
-        "brackets the accuracy on the whole test set, in the averages the points lost there; by "
+        "# Largest ratios within one point\n\nShare of states pruned, found on 2,000 validation examples (Speech has "
+        "596), and in brackets the accuracy on the whole test set, in the averages the points lost there; by "
         "`python scripts/largest_ratios.py --data DATA`. Recovery: the steps planned for two and a half minutes of two "
-        "cores, run on one thread within five, at three ratios above "
-        "the surgeon's. Empty cells are not measured yet.\n\n"
+        "cores, run on one thread within five, at three ratios above the surgeon's.\n\n"
     )
     write_atomically(TABLE, (text + markdown_rows(("checkpoint", "whole", *WAYS), lines) + "\n").encode())
 

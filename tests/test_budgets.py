@@ -9,6 +9,8 @@ from calibrated import KINDS, kinds, model
 from ssmprune import targets
 from ssmprune.certificates import energy_lost
 from ssmprune.models._size import stored_bytes
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 from ssmprune.targets.comparison import certify_model, energy_lost_by
 
 
@@ -204,3 +206,54 @@ def test_a_model_that_breaks_a_budget_after_all_is_found_out():
     (broken,) = target.broken_by(work, ratio, other)
     assert broken.startswith("max_energy 0.7: came to ")
     assert float(broken.split("came to ")[1]) > 0.7
+
+
+def answered(pooling="mean"):
+    """A classifier in training mode, inputs, and what it answers to them in evaluation mode."""
+    torch.manual_seed(0)
+    net = Classifier(Config("s5", 2, 3, width=8, states=(8, 8), pooling=pooling)).eval()
+    x = torch.randn(20, 30, 2)
+    with torch.no_grad():
+        return net.train(), x, net.eval()(x).argmax(-1)
+
+
+def test_answers_at_every_step_are_counted_without_padding():
+    net, x, labels = answered("none")
+    assert targets.Accuracy([(x, labels)])(net) == 1.0
+    lengths = torch.arange(11, 31)
+    padding = torch.arange(30) >= lengths[:, None]
+    wrong = torch.where(padding, 2 - labels, labels)
+    assert targets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == 1.0
+    wrong[0, 0] = (wrong[0, 0] + 1) % 3
+    assert targets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
+
+
+def test_labels_that_do_not_go_with_the_answers_are_refused():
+    net, x, labels = answered()
+    with pytest.raises(sp.InputError, match=r"labels of shape \(20, 1\) do not go with answers of shape \(20,\)"):
+        targets.Accuracy([(x, labels[:, None])])(net)
+
+
+def test_validation_data_may_be_arrays_of_any_precision_and_batches_empty():
+    net, x, labels = answered()
+    for given in (x.numpy(), x.double(), x.double().numpy()):
+        assert targets.Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
+
+
+def test_measuring_leaves_every_part_of_a_model_in_its_mode():
+    net, x, labels = answered()
+    net.train()
+    net.layers[0].eval()
+    modes = [module.training for module in net.modules()]
+    sp.prune(net, [sp.max_loss(50, [(x, labels)]), sp.max_latency(1e6, x)])
+    assert [module.training for module in net.modules()] == modes
+
+
+def test_budgets_put_beside_each_other_are_all_kept():
+    both = sp.max_energy(0.1).beside([sp.max_gain(0.2)])
+    every = both.beside([sp.max_memory(1).beside([sp.max_gain(0.3)])])
+    assert [(target.name, target.budget) for target in every.others] == [
+        ("max_gain", 0.2),
+        ("max_memory", 1),
+        ("max_gain", 0.3),
+    ]

@@ -81,13 +81,37 @@ def test_a_dplr_module_records_its_options_and_is_converted():
         sp.collect(block, [torch.randn(2, 20, 1)])
 
 
+def module_with(**options):
+    block = nn.Module()
+    block.kernel, block.D = SSMKernelDPLR(legs(6, scale=0.1), **options), nn.Parameter(torch.ones(1, 1))
+    block.bidirectional = False
+    return block
+
+
+def test_steps_of_a_fast_kernel_are_stored_as_the_inverse_of_sinh():
+    state = legs(6, scale=0.1)
+    (expected,) = sp.read(state | {"layer.kernel.inv_dt": state["layer.kernel.inv_dt"].sinh()}, adapter=DPLR).values()
+    (system,) = sp.read(module_with(dt_fast=True)).values()
+    close(system.log_poles, expected.log_poles, 1e-12)
+
+
+@pytest.mark.parametrize(("options", "reason"), [({"bandlimit": 0.5}, "bandlimit=0.5"), ({"is_real": True}, "is_real")])
+def test_unusual_kernels_are_refused(options, reason):
+    with pytest.raises(sp.InputError, match=reason):
+        sp.read(module_with(**options))
+
+
 @pytest.mark.parametrize(
     ("model", "adapter", "reason"),
     [
         (lambda: STATE | {"layer.kernel.P": torch.zeros(1)}, None, "does not record real_transform, bidirectional"),
         (lambda: STATE | {"layer.kernel.P": torch.zeros(1)}, DPLR, "state_spaces_dplr layer do not belong together"),
         (lambda: DAMAGED, DPLR, "A or P of a DPLR layer is not finite"),
-        (lambda: legs(16), DPLR, r"'layer\.kernel': .*\(DPLR\) S4 layer.* theirs is 8e\+10.*more than 1e\+04.*S4D"),
+        (
+            lambda: legs(16),
+            DPLR,
+            r"'layer\.kernel': .*\(DPLR\) S4 layer.* their condition number is 8e\+10.*more than 1e\+04.*S4D",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(model, adapter, reason):

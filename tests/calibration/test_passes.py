@@ -10,7 +10,10 @@ from torch import nn
 
 import ssmprune as sp
 from calibrated import model
-from ssmprune.calibration import passes
+from ssmprune.calibration import passes, recording
+from ssmprune.models import _blocking
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
 
 X = torch.randn(60, 50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).cumsum(1) / 7
@@ -70,6 +73,32 @@ def test_passes_that_may_not_wait_start_again_and_find_the_same(monkeypatch):
 
 def test_models_that_split_their_batches():
     same(refitted(Deep(3, at_once=7)), refitted(Deep(3)))
+
+
+def test_passes_that_are_too_many_start_again_and_find_the_same(monkeypatch):
+    monkeypatch.setattr(recording, "STEPS_AT_ONCE", 500)
+    expected = refitted(Deep(3))
+    monkeypatch.setattr(passes, "MOST_WAITING", 2)
+    same(refitted(Deep(3)), expected)
+
+
+@pytest.mark.parametrize("numbers", [30, 300])  # parts of sequences, or of the batch
+def test_layers_of_classifiers_that_work_in_parts_are_called_once(monkeypatch, numbers):
+    """A wide model takes a few sequences at a time, a long causal one a few steps: neither must be recorded so."""
+    totals, plain = {}, S5Layer.forward
+    for depth in (2, 4, 8):
+        torch.manual_seed(0)
+        net = Classifier(Config("s5", 3, 2, width=5, states=(4,) * depth)).double().eval()
+        calls = []
+        monkeypatch.setattr(S5Layer, "forward", lambda *given, calls=calls: (calls.append(1), plain(*given))[1])
+        monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", 1 << 21)
+        expected = refitted(net, ridge=1e-6)
+        calls.clear()
+        monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", numbers)
+        same(refitted(net, ridge=1e-6), expected)
+        totals[depth] = len(calls)
+        assert {moments.sequences for moments in sp.collect(net, [X]).values()} == {len(X)}
+    assert totals[8] - totals[4] == 2 * (totals[4] - totals[2])
 
 
 def test_no_thread_is_left_behind():

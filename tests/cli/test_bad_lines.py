@@ -114,6 +114,8 @@ LINES = [
     ("recover plan.safetensors model.safetensors --calibrate inputs.npy --out out", "plan.safetensors is a plan"),
     ("prune model.safetensors --ratio 0.5 --recover --out out", "--calibrate"),
     ("prune model.safetensors --ratio 0.5 --calibrate inputs.npy --recover -1 --out out", "-1"),
+    ("prune model.safetensors --ratio 0.5 --calibrate nothing.npy --recover -1e-2 --out out", "got -0.01"),
+    ("prune model.safetensors --ratio 0.5 --calibrate nothing.npy --recover inf --out out", "got inf"),
     ("prune model.safetensors --ratio 0.5 --what some --out out", "some"),
     ("quantize model.safetensors --bits 3 --out out", "got 3"),
     ("quantize model.safetensors --calibrate nothing --out out", "nothing"),

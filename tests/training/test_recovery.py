@@ -140,6 +140,22 @@ def test_a_rate_that_was_too_high_is_lowered_and_brings_something(tmp_path, monk
     assert same(Recovery(small, model, inputs()).run(steps=40, state=state).model, outcome.model)
 
 
+def test_numbers_that_ran_away_do_not_spoil_the_second_half(monkeypatch):
+    learn = Recovery._learn
+
+    def run_away(self, optimizer, position):
+        learn(self, optimizer, position)
+        if position.step == 1:
+            for parameter in self.student.parameters():
+                parameter.data.fill_(torch.nan)
+
+    monkeypatch.setattr(Recovery, "_learn", run_away)
+    model = classifier()
+    outcome = Recovery(sp.prune(model, 0.5), model, inputs()).run(steps=160)
+    assert outcome.after.damage < outcome.before.damage
+    assert all(tensor.isfinite().all() for tensor in weights(outcome.model).values())
+
+
 @pytest.mark.parametrize("killed_at", [3, 11, 25])
 def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path, monkeypatch, killed_at):
     model = classifier()
@@ -168,7 +184,8 @@ def test_a_complex_parameter_survives_a_kill(tmp_path):
     assert same(Recovery(small, model, inputs()).run(steps=8, state=state).model, expected.model)
 
 
-def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are():
+def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are(monkeypatch):
+    monkeypatch.setattr(module, "PACE", 40)  # few steps for the time, which a busy machine can take as well
     model = classifier()
     small = sp.prune(model, 0.8, sp.RANDOM)
     before, whole = copy.deepcopy(small), copy.deepcopy(model)
@@ -254,6 +271,17 @@ def test_what_cannot_be_recovered_is_refused():
         Recovery(sp.prune(model, 0.5), model, inputs()).run(steps=0)
     with pytest.raises(sp.InputError, match="not finite"):
         Recovery(sp.prune(model, 0.5), model, [x * float("nan") for x in inputs()])
+    with torch.inference_mode(), pytest.raises(sp.InputError, match=r"outside torch\.inference_mode"):
+        sp.recover(sp.prune(model, 0.5), model, inputs())
+
+
+def test_gradients_are_switched_on_where_they_are_needed():
+    model = classifier()
+    small = sp.prune(model, 0.5)
+    with torch.no_grad():
+        inside = Recovery(small, model, inputs()).run(steps=20)
+    assert inside.after.damage < inside.before.damage
+    assert same(inside.model, Recovery(small, model, inputs()).run(steps=20).model)
 
 
 @pytest.mark.parametrize("family", ["s5", "s4d"])
@@ -283,7 +311,8 @@ def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_
     assert small.history == (pruned,)
     tiny = sp.quantize(small, 8)
     assert Recovery(tiny, model, inputs()).run(steps=10).model.history[-1].endswith(", in floats again")
-    same_as_before = sp.recover(model, model, inputs(), minutes=0.01)
+    with pytest.warns(UserWarning, match="Recovery: the model answers as the whole one does; it needs none"):
+        same_as_before = sp.recover(model, model, inputs(), minutes=0.01)
     assert same_as_before.history[-1].startswith("recovered: the model answers as the whole one does")
 
 

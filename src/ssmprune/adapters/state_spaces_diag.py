@@ -110,15 +110,20 @@ class StateSpacesDiag(GridFamily):
                 "disc='dss' normalises the kernel by the sequence length, so a state has no gain of its own. "
                 "Train with disc='zoh' to prune."
             )
-        if self.bandlimit is not None:
-            raise InputError(
-                f"bandlimit={self.bandlimit} switches states off by their frequency at the current rate. Set it to "
-                "None, with C of the states above the limit set to zero, to prune at this rate."
-            )
-        if self.is_real or "A_imag" not in layer:
-            raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
+        refuse_unusual(self.bandlimit, self.is_real or "A_imag" not in layer)
         for name in ("real_transform", "imag_transform", "dt_transform"):
             one_of(name, getattr(self, name), TRANSFORMS)
+
+
+def refuse_unusual(bandlimit: float | None, is_real: bool) -> None:
+    """Refuse options of both kernels under which states have no gains of their own, or no pairs."""
+    if bandlimit is not None:
+        raise InputError(
+            f"bandlimit={bandlimit} switches states off by their frequency at the current rate. Set it to "
+            "None, with C of the states above the limit set to zero, to prune at this rate."
+        )
+    if is_real:
+        raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
 
 
 ADAPTER = StateSpacesDiag()

@@ -17,7 +17,7 @@ from ..errors import InputError, one_of
 from ._arrays import ArrayPlace, Places
 from ._families import GridFamily
 from ._parameters import LayerParameters
-from .state_spaces_diag import TRANSFORMS, Transform
+from .state_spaces_diag import TRANSFORMS, Transform, refuse_unusual
 
 WORST_CONDITION = 1e4  # of eigenvectors: by so much single precision loses digits
 COUPLED = (
@@ -34,6 +34,9 @@ class StateSpacesDPLR(GridFamily):
     bidirectional: bool | None = None  # of the convolution around the kernel
     dt_transform: Transform = "exp"
     imag_transform: Transform = "none"
+    dt_fast: bool = False
+    bandlimit: float | None = None
+    is_real: bool = False
 
     name = "state_spaces_dplr"
     marks = frozenset({"P", "B", "C"})
@@ -55,6 +58,7 @@ class StateSpacesDPLR(GridFamily):
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Diagonalise; C is stored for kernels of a length L, as C (I - Ā^L)."""
         options = self._options(layer)
+        refuse_unusual(options.bandlimit, options.is_real)
         A, step, length = options._dynamics(layer)
         C = from_parts(layer["C"])  # (directions, H, N)
         directions, channels, _ = C.shape
@@ -98,6 +102,9 @@ class StateSpacesDPLR(GridFamily):
             bidirectional=bool(getattr(around.module, "bidirectional", False)) if around else False,
             dt_transform=getattr(module, "dt_transform", "exp"),
             imag_transform=getattr(module, "imag_transform", "none"),
+            dt_fast=getattr(module, "dt_fast", False),
+            bandlimit=getattr(module, "bandlimit", None),
+            is_real=getattr(module, "is_real", False),
         )
 
     def _dynamics(self, layer: ArrayPlace) -> tuple[Complex, Real, int]:
@@ -108,7 +115,8 @@ class StateSpacesDPLR(GridFamily):
         if layer["inv_dt"].ndim != 2 or layer["inv_dt"].shape[1] != 1:
             raise InputError(f"A DPLR layer has one step per channel; inv_dt has the shape {layer['inv_dt'].shape}.")
         A = join_parts(-real(layer["A_real"]), -imag(layer["A_imag"]))
-        return A, time(layer["inv_dt"])[:, 0], _length(layer, "l_kernel")
+        inv_dt = np.sinh(layer["inv_dt"]) if self.dt_fast else layer["inv_dt"]
+        return A, time(inv_dt)[:, 0], _length(layer, "l_kernel")
 
     @property
     def _transforms(self) -> tuple[str | None, str, str]:
@@ -134,8 +142,9 @@ class Modes(NamedTuple):
         if not condition <= WORST_CONDITION:
             raise InputError(
                 "This is a diagonal-plus-low-rank (DPLR) S4 layer, whose states are coupled. It can be brought to "
-                f"modes where the eigenvectors of A - P P* are well conditioned; theirs is {condition:.1g}, and at "
-                f"more than {WORST_CONDITION:.0g} rounding would drown the modes. Train the diagonal variant (S4D)."
+                f"modes where the eigenvectors of A - P P* are well conditioned; their condition number is "
+                f"{condition:.1g}, and at more than {WORST_CONDITION:.0g} rounding would drown the modes. "
+                "Train the diagonal variant (S4D)."
             )
         stored = poles.imag >= 0
         drive = np.linalg.solve(vectors.astype(np.complex128), np.concatenate([B.real, B.imag]))

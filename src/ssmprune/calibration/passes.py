@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from ..adapters import Layer
 from ..errors import InputError
 from .batches import Padded, Unlabelled
-from .recording import Sequences, run
+from .recording import Sequences, run_at_once
 
 WAITING_BYTES = 1 << 30  # what the passes that wait may hold, at most; others start again for every layer
+MOST_WAITING = 512  # passes of a model, each of which is a thread
 TENSORS = 2  # as large as a layer's input, which a waiting pass holds: the input and the residual stream
 
 
@@ -53,7 +54,7 @@ class Passes:
         self.modules = {path: model.get_submodule(layer.calling_module) for path, layer in layers.items()}
         self.passes = [_Pass(self, sequences) for sequences in slices]
         self.running: _Pass | None = None
-        self.held = 0
+        self.waiting = self.held = 0
 
     def __enter__(self) -> Passes:
         """Notice the calls of all layers from now on."""
@@ -89,8 +90,8 @@ class Passes:
 
     def may_hold(self, u: Tensor) -> bool:
         """Say whether one more pass, whose layer met u, may wait."""
-        self.held += TENSORS * u.nbytes
-        return self.held <= WAITING_BYTES
+        self.waiting, self.held = self.waiting + 1, self.held + TENSORS * u.nbytes
+        return self.waiting <= MOST_WAITING and self.held <= WAITING_BYTES
 
     def _called(self, path: str, arguments: tuple[Any, ...], keywords: dict[str, Any], result: Any) -> Any:
         """Stop the pass that runs if it was to reach this layer; return what the layer gives when it goes on."""
@@ -170,7 +171,7 @@ class _Pass:
         self.go.acquire()
         try:
             if self.goal is not None:
-                run(self.owner.model, self.sequences)
+                run_at_once(self.owner.model, self.sequences)
         except _Ended:
             pass
         except BaseException as error:  # whatever a model raises belongs to who asked for it

@@ -79,7 +79,7 @@ def record(
         for path, module in modules.items()
     ]
     try:
-        run(model, sequences)
+        run_at_once(model, sequences)
     except _AllSeen:
         return
     finally:
@@ -93,6 +93,13 @@ def run(model: nn.Module, sequences: Sequences) -> Any:
     """Run a model on some sequences; where they end is told to our own models, which others do not take."""
     x = for_model(model, sequences.x)
     return model(x, sequences.lengths) if isinstance(model, Classifier) else model(x)
+
+
+def run_at_once(model: nn.Module, sequences: Sequences) -> Any:
+    """Do the same, but let our own models call each layer once, with all sequences and steps, for who records it."""
+    if not isinstance(model, Classifier):
+        return run(model, sequences)
+    return model.at_once(for_model(model, sequences.x), sequences.lengths)
 
 
 def takes_pairs(model: nn.Module) -> bool:

@@ -52,7 +52,8 @@ def refit_in_sequence(
     Layer by layer in the order of the forward pass: the kept states are driven by what comes through the pruned and
     re-fitted layers before, and their C and D are fitted to the output of the unpruned model's layer on the same
     sequences. A fifth of these is held out and says how far to trust the fit: where it does not help on them, a layer
-    stays as `refit` has it, or as it was; and so does the whole model.
+    stays as `refit` has it, or as it was; and so does the whole model. Of forty sequences or more, those held out
+    choose the ridge and are then fitted as well.
 
     The data are those of `collect`, as are `sequences` and `every`.
     ridge: the share of each regressor's energy that counts as noise, as in `refit`; all data are then fitted and none

@@ -58,9 +58,17 @@ def with_minutes(arguments: Sequence[str]) -> list[str]:
     given: list[str] = []
     for argument, following in pairwise([*arguments, "--"]):
         given.append(argument)
-        if argument == "--recover" and not following.removeprefix("-").replace(".", "", 1).isdecimal():
+        if argument == "--recover" and not _is_number(following):
             given.append("5")
     return given
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _leave_pipe() -> int:

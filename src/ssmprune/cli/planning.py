@@ -258,12 +258,14 @@ def takes_options_of(*functions: Callable[..., Any]) -> Callable[[Callable[..., 
     return widen
 
 
-def calibration_inputs(checkpoint: Path, source: str, sequences: int, root: Path | None) -> list[Any]:
+def calibration_inputs(
+    checkpoint: Path, source: str, sequences: int, root: Path | None, doing: str = "Calibrating on"
+) -> list[Any]:
     """Return batches of unlabelled inputs of a task, as the checkpoint was trained on it, or of a file."""
     from ..training.calibration_inputs import load_unlabelled
 
     batches = list(load_unlabelled(source, sequences, root, cards.task_parameters(checkpoint, source)))
-    say(f"Calibrating on {count(batches):,} sequences of {source}.")
+    say(f"{doing} {count(batches):,} sequences of {source}.")
     return batches
 
 

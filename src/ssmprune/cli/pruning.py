@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,16 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
 def prune(recover: float | None, rounds: int, what: Learning, **options: Any) -> None:
     """Plan and shrink in one step; with --calibrate by the surgeon, which can remove far more states.
 
-    With --recover the pruned model then learns the whole model's answers on the --calibrate inputs, so that still more
-    states can go; if it then breaks a budget, the model is kept as it was before. After an interruption, the same
-    command resumes.
+    With --recover the pruned model then learns the whole model's answers on the --calibrate inputs. A budget finds
+    the ratio without recovery; if the recovered model breaks it, the model is kept as it was before. After an
+    interruption, the same command resumes.
     """
     if recover is None and (rounds != 1 or what is not Learning.all):
         raise InputError("--rounds and --what are about recovery; give --recover as well.")
     if recover is not None and options["calibrate"] is None:
         raise InputError("--recover learns from the inputs of --calibrate; give that as well.")
+    if recover is not None and not 0 < recover < math.inf:
+        raise InputError(f"--recover takes a number of minutes above 0; got {recover:g}.")
     decision = decide(**options)
     certificates, outcome = decision.certificates, None
     if recover is not None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
 from ..files import check_writable
 from ..models import cards, load, save
 from ..plan import Plan
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 SEQUENCES = 8000
 MINUTES = 5.0
+LEARNING = "Learning from"
 
 
 @app.command()
@@ -63,7 +63,8 @@ def recover(
 
     small, model = load(checkpoint), load(whole)
     state = state_of(out)
-    recovery = Recovery(small, model, calibration_inputs(whole, calibrate, sequences, data), what=what.value, seed=seed)
+    unlabelled = calibration_inputs(whole, calibrate, sequences, data, LEARNING)
+    recovery = Recovery(small, model, unlabelled, what=what.value, seed=seed)
     outcome = recovery.run(minutes, state=state)
     stop_if_asked(outcome)
     say_if_floats_again(small, outcome.model)
@@ -83,10 +84,8 @@ def recover_decision(
     from ..training.recovery import Recovery
     from ..training.rounds import prune_in_rounds
 
-    if minutes <= 0:
-        raise InputError(f"--recover takes a number of minutes above 0; got {minutes:g}.")
     model, state = decision.work.model, state_of(decision.out)
-    unlabelled = calibration_inputs(options["checkpoint"], options["calibrate"], SEQUENCES, options["data"])
+    unlabelled = calibration_inputs(options["checkpoint"], options["calibrate"], SEQUENCES, options["data"], LEARNING)
     recovery = Recovery(model, model, unlabelled, what=what.value, seed=options["seed"])
     ratio = decision.plan.ratio
     plan, outcome = prune_in_rounds(decision.work, ratio, recovery, rounds=rounds, minutes=minutes, state=state)

@@ -78,14 +78,19 @@ class Classifier(nn.Module):
 
         A model whose config says padding "seen" keeps it out of the pooling alone.
         """
-        self._check(x, lengths)
         if torch.is_grad_enabled() or self.training:
-            return self.head(self._features(x, lengths))
+            return self.at_once(x, lengths)
+        self._check(x, lengths)
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
         rows = groups(len(x), x.shape[1], self._built_as.width)
-        parts = [self._features(x[row], None if lengths is None else lengths[row]) for row in rows]
+        parts = [self._features(x[row], None if lengths is None else lengths[row], in_parts=True) for row in rows]
         return self.head(torch.cat(parts))
+
+    def at_once(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the logits of `forward` by a single call of every layer, as gradients and recordings need it."""
+        self._check(x, lengths)
+        return self.head(self._features(x, lengths))
 
     def initial_state(self, batch: int) -> StreamState:
         """Return the state before the first step of `batch` sequences."""
@@ -132,11 +137,11 @@ class Classifier(nn.Module):
         logits: Tensor = self.decoder(x)
         return logits
 
-    def _features(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+    def _features(self, x: Tensor, lengths: Tensor | None, *, in_parts: bool = False) -> Tensor:
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
         if lengths is not None:
             lengths = lengths.to(x.device).long()
-        x = self._encoded(x, self._padding(x, lengths))
+        x = self._encoded_in_parts(x) if in_parts and self._is_causal else self._encoded(x, self._padding(x, lengths))
         if self._built_as.pooling == "none":
             return x
         if lengths is None:
@@ -152,15 +157,23 @@ class Classifier(nn.Module):
             return None
         return torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
 
+    @property
+    def _is_causal(self) -> bool:
+        """Whether layers take a sequence step by step; S4D convolves whole ones."""
+        return not self._built_as.bidirectional and self._built_as.family != "s4d"
+
     def _encoded(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Return the features (batch, length, width) of all steps; long sequences go in parts if possible."""
+        """Return the features (batch, length, width) of all steps."""
+        x = self.encoder(x)
+        for block in self.blocks:
+            x = block(x, padding)
+        return x
+
+    def _encoded_in_parts(self, x: Tensor) -> Tensor:
+        """Return the same, part by part where sequences are long."""
         steps = steps_at_once(self._built_as.width)
-        at_once = self._built_as.bidirectional or self._built_as.family == "s4d"  # S4D convolves whole sequences
-        if at_once or torch.is_grad_enabled() or self.training or x.shape[1] <= steps:
-            x = self.encoder(x)
-            for block in self.blocks:
-                x = block(x, padding)
-            return x
+        if x.shape[1] <= steps:
+            return self._encoded(x)
         layers, parts = self.initial_state(len(x)).layers, []
         for part in torch.split(x, steps, dim=1):
             features, layers = self._advance(part, layers)

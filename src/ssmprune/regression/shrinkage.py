@@ -92,8 +92,12 @@ def boldest(errors: Sequence[float]) -> int:
 def most_cautious(errors: Sequence[float], sequences: int) -> int:
     """Return the first of several errors, on so many sequences, that cannot be told from the least of them.
 
+    Errors are differences of sums: one that is next to nothing may have been rounded to below it.
+
     >>> most_cautious([9.0, 5.1, 5.0], sequences=2), most_cautious([9.0, 5.1, 5.0], sequences=20)
     (1, 2)
+    >>> most_cautious([9.0, -1e-18], sequences=6)
+    1
     """
-    least = min(filter(math.isfinite, errors), default=math.inf) * (1 + DOUBT / sequences**2)
+    least = max(0.0, min(filter(math.isfinite, errors), default=math.inf)) * (1 + DOUBT / sequences**2)
     return next((place for place, error in enumerate(errors) if error <= least), 0)

@@ -3,7 +3,8 @@
 A target finds the ratio for a model. Those that limit a cost take the largest ratio within it; those that ask for a
 small or fast model take the smallest ratio that gives one. Both bisect the number of states, and both measure the model
 that is returned: the states that stay re-fitted, where there are data, and with all else that is done to it. The search
-is in `bisection`; `comparison` says what the layers of a model lose that no plan describes.
+is in `bisection`; `comparison` says what the layers of a model lose that no plan describes, `_answers` counts its right
+answers.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Target:
                 raise InputError(
                     f"Several targets are a list, as in [max_loss(1, data), max_memory(0.2)]; one of them is {other!r}."
                 )
-        return replace(self, others=tuple(others))
+        listed = [target for other in others for target in (other, *other.others)]
+        return replace(self, others=(*self.others, *listed))
 
     def value(self, work: Pruning[Any], ratio: float) -> float:
         """Return what is measured at a ratio, once."""
@@ -215,20 +217,15 @@ class Accuracy:
 
     @property
     def examples(self) -> int:
-        """How many answers are counted."""
+        """On how many examples answers are counted."""
         return sum(len(batch[1]) for batch in self.batches)
 
     def __call__(self, model: Any) -> float:
         """Return a model's, from 0 to 1."""
         need_torch()
-        import torch
+        from ._answers import right_answers
 
-        right = 0
-        with torch.no_grad():
-            for x, labels, *_ in self.batches:
-                logits = model.eval()(*(x if isinstance(x, Padded) else (x,)))
-                right += int((logits.argmax(-1).cpu() == torch.as_tensor(labels).cpu()).sum())
-        return right / self.examples
+        return right_answers(model, self.batches)
 
 
 def confidence(share: float, examples: int) -> str:
@@ -296,9 +293,10 @@ def milliseconds_of(model: Any, inputs: tuple[Any, ...]) -> float:
     need_torch()
     import torch
 
-    model.eval()
+    from ._answers import evaluating
+
     times = []
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(model):
         for _ in range(1 + ROUNDS):
             start = perf_counter()
             model(*inputs)

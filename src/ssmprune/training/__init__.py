@@ -11,6 +11,7 @@ where numbers ran away, `distributed` makes several processes one. `evaluate` co
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -34,7 +35,8 @@ def recover(
 ) -> Model:
     """Return a pruned model that has learnt the whole model's answers on unlabelled batches.
 
-    On those that are held out it never gets worse; if there is nothing to repair or to gain, it stays as it is.
+    On those that are held out it never gets worse; if there is nothing to repair or to gain, it stays as it is, and a
+    warning says so.
 
     small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
     model: the whole model it was made of, which teaches it.
@@ -57,5 +59,8 @@ def recover(
     from .recovery import Recovery
 
     recovery: Recovery[Any] = Recovery(small, model, data, what=what, seed=seed, adapter=adapter)
-    recovered: Model = recovery.run(minutes).model
+    outcome = recovery.run(minutes)
+    if outcome.after.damage >= outcome.before.damage:
+        warnings.warn(f"Recovery: {outcome.gain}.", stacklevel=2)
+    recovered: Model = outcome.model
     return recovered

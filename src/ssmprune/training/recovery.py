@@ -62,9 +62,14 @@ class Standing(NamedTuple):
         """Whether rounding may be all that tells the models apart."""
         return self.damage <= NEGLIGIBLE[self.agreement is None]
 
+    @property
+    def figure(self) -> str:
+        """What a person can judge."""
+        return f"{self.damage:.2%}" if self.agreement is None else f"{self.agreement:.1%}"
+
     def __str__(self) -> str:
-        """Show what a person can judge."""
-        return f"error {self.damage:.2%}" if self.agreement is None else f"agreement {self.agreement:.1%}"
+        """Show the figure and what it is."""
+        return f"{'error' if self.agreement is None else 'agreement'} {self.figure}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,8 @@ class Recovered(Generic[Model]):
         if self.after.damage >= self.before.damage:
             return f"nothing gained in {self.steps} steps; the model is as it was"
         repaired = 1 - self.after.damage / self.before.damage
-        return f"{repaired:.0%} of the damage repaired in {self.steps} steps, held-out {self.before} -> {self.after}"
+        change = f"{self.before} -> {self.after.figure}"
+        return f"{repaired:.0%} of the damage repaired in {self.steps} steps, held-out {change}"
 
 
 @dataclass
@@ -184,6 +190,8 @@ class Recovery(Generic[Model]):
         if steps is not None and steps < 1:
             raise InputError(f"steps is a number from 1 on, or None for what the minutes allow; got {steps!r}.")
         planned = self.planned_steps(minutes) if steps is None else steps
+        if torch.is_inference_mode_enabled():
+            raise InputError("Recovery needs gradients; call it outside torch.inference_mode().")
         optimizer = torch.optim.Adam(self._groups())
         position = _Position(before=self.before, best=self.before, steps=planned)
         best = _copied(self.student)
@@ -207,7 +215,7 @@ class Recovery(Generic[Model]):
                     position.steps = min(position.steps, 2 * position.step)
                 position.ended = position.step >= position.steps or position.seconds > 60 * minutes
                 if position.step % math.ceil(position.steps / VALIDATIONS) == 0 or position.ended:
-                    best = self._judge(position, best)
+                    best = self._judge(optimizer, position, best)
                     if state is not None:
                         save_state(state, self.student, optimizer, position, identity, best)
             if asked_to_stop and state is not None and not position.ended:
@@ -235,7 +243,9 @@ class Recovery(Generic[Model]):
         largest: int = max(len(lesson.x) * lesson.x.shape[1] for lesson in self.lessons)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / largest)))
 
-    def _judge(self, position: _Position, best: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _judge(
+        self, optimizer: torch.optim.Optimizer, position: _Position, best: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
         """Validate and return the best weights so far.
 
         When half the steps have brought nothing the rate was too high: begin again with a part of it, and stop when
@@ -251,8 +261,11 @@ class Recovery(Generic[Model]):
             elif 2 * position.step >= position.steps:
                 position.share = RETREAT
                 self.student.load_state_dict(best)
+                if not math.isfinite(now.damage):
+                    optimizer.state.clear()  # its averages of gradients are no numbers any more
         return best
 
+    @torch.enable_grad()
     def _learn(self, optimizer: torch.optim.Optimizer, position: _Position) -> None:
         """Take one step: a fresh order of the lessons each time round, one cycle of the rate over all steps."""
         turn, place = divmod(position.step, len(self.lessons))
