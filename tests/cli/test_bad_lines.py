@@ -67,7 +67,7 @@ LINES = [
     ("train smnist --out run --nodes none", "none"),
     ("train smnist --out run --data data --seed -3", "-3"),
     ("train smnist --out run --data data --seed 18446744073709551616", "18446744073709551616"),
-    ("train psmnist --out run --data data --devices 2", "a batch of 25"),
+    ("train psmnist --out run --data data --batch 25 --devices 2", "a batch of 25"),
     ("evaluate model.safetensors --task smnist --every 0", "'0'"),
     ("evaluate model.safetensors --task text --set length=long", "length=long"),
     ("evaluate model.safetensors --task text --set length=0", "length"),

@@ -127,7 +127,7 @@ SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("smnist", "s5"): {**SMALL_BATCH, "batch": 32, "lr": 0.006, "epochs": 3},
     ("smnist", "s4d"): {**SMALL_S4D, "epochs": 1, "warmup": 0.2},
-    ("psmnist", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 25, "epochs": 3},
+    ("psmnist", "s5"): {**SMALL_BATCH, "batch": 32, "lr": 0.004, "epochs": 3},
     ("psmnist", "s4d"): {**SMALL_S4D, "epochs": 3, "warmup": 0.4},
     ("scifar", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6},
     ("scifar", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4},
