@@ -39,7 +39,7 @@ def job(
         str | None,
         typer.Option(
             "--recipe",
-            help="paper; cpu, which one thread can manage; easy, to begin pathfinder with; tune, with --from; or "
+            help="paper; cpu, which one thread can manage; easy, to begin hard tasks with; tune, with --from; or "
             "general, for any task.",
             show_default="cpu, or general for a task without one",
         ),

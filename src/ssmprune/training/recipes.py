@@ -3,7 +3,7 @@
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. `lru` is a model of another paper. A `tune` recipe runs
 half as long as `cpu` at half the rates and without dropout, for a model that is trained already, pruned or not. An
-`easy` recipe comes before `cpu` where that alone learns nothing: the same task, made easier.
+`easy` recipe comes before `cpu` where that alone may learn nothing: the same task, made easier.
 `GENERAL` is for tasks that have no recipe. Below the tables stands how a recipe sets learning rates.
 """
 
@@ -137,7 +137,7 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("text", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "lr": 0.002, "epochs": 4, "task": {"length": 1024}},
     ("retrieval", "s5"): {
         **{**SMALL_S5, **SMALL_BATCH, "lr": 0.002, "epochs": 6},
-        **{"examples": 20_000, "task": {"length": 512}},
+        **{"examples": 20_000, "task": {"length": 1024}},
     },
     ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},
     ("image", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "examples": 18_000},
@@ -150,6 +150,7 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "width": 32, "epochs": 5, "examples": 6_000},
 }
 EASY: dict[str, dict[str, Any]] = {
+    "retrieval": {"lr": 0.003, "epochs": 3, "task": {"length": 512, "documents": 1}},
     "pathfinder": {"epochs": 3, "task": {"examples": 50_000, "dashes": 6, "distractors": 1}},
 }
 
