@@ -124,7 +124,7 @@ def write_table(rows: list[Row]) -> None:
             *(f"{row['8']:.2f}", f"{row['p8']:.2g}", f"{row['4']:.2f}", f"{row['p4']:.2g}"),
             *(f"{row['bytes'][bits]:,}" for bits in ("float", "8", "4")),
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: (row["checkpoint"], row["pruned"]))
     ]
     text = (
         "# Weights on 8 and 4 bits\n\nAccuracy in percent on whole test sets, by `python scripts/quantised_accuracy.py "
