@@ -141,7 +141,7 @@ class Classifier(nn.Module):
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
         if lengths is not None:
             lengths = lengths.to(x.device).long()
-        x = self._encoded_in_parts(x) if in_parts and self._is_causal else self._encoded(x, self._padding(x, lengths))
+        x = self._encoded_in_parts(x) if in_parts and self._can_go_on else self._encoded(x, self._padding(x, lengths))
         if self._built_as.pooling == "none":
             return x
         if lengths is None:
@@ -158,8 +158,8 @@ class Classifier(nn.Module):
         return torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
 
     @property
-    def _is_causal(self) -> bool:
-        """Whether layers take a sequence step by step; S4D convolves whole ones."""
+    def _can_go_on(self) -> bool:
+        """Whether layers can go on from a state in the middle of a sequence; S4D convolves whole ones."""
         return not self._built_as.bidirectional and self._built_as.family != "s4d"
 
     def _encoded(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
