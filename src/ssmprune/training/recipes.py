@@ -147,7 +147,7 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("pathx", "s5"): {**SMALL_S5, "batch": 16, "epochs": 8, "task": {"examples": 4_000}},
     ("pathx", "s4d"): {**SMALL_S4D, "batch": 16, "epochs": 5, "task": {"examples": 4_000}},
     ("speech", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
-    ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "width": 32, "epochs": 5, "examples": 6_000},
+    ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "batch": 8, "epochs": 6, "examples": 6_000},
 }
 EASY: dict[str, dict[str, Any]] = {
     "retrieval": {"lr": 0.003, "epochs": 3, "task": {"length": 512, "documents": 1}},
