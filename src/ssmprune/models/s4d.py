@@ -139,25 +139,25 @@ def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
     if len(kernels) == 2:
         # What reaches back from later inputs stands at the end of the circle, K[1, 0] at -backward_delay.
         circular = circular + pad(kernels[1].flip(-1), (size - length, 0)).roll(1 - backward_delay, -1)
-    y: Tensor = _Circular.apply(u.mT, circular)  # type: ignore[no-untyped-call]
-    return y.mT
+    y: Tensor = _Circular.apply(u, circular)  # type: ignore[no-untyped-call]
+    return y
 
 
 class _Circular(torch.autograd.Function):
-    """y_k = sum_j K_j u_{k-j} round a circle, u and y (batch, H, length), K (H, size), a few sequences at a time.
+    """y_k = sum_j K_j u_{k-j} round a circle, u and y (batch, length, H), K (H, size), a few sequences at a time.
 
     Gradients are convolutions against time, by transforms of real numbers, where torch's own would be of complex ones.
-    With the sequences that stay in the cache together, training on 8,000 steps takes less than half the time.
+    Transposed while they are in the cache, sequences leave as the next layer reads them: training takes half the time.
     """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, circular: Tensor) -> Tensor:
         size = circular.shape[1]
         keep_freed_memory()
-        response, y, spectra = torch.fft.rfft(circular), u.new_empty(u.shape), []
+        response, y, spectra = torch.fft.rfft(circular), torch.empty_like(u), []
         for rows in groups(len(u), size, len(circular)):
-            spectra.append(torch.fft.rfft(u[rows], size))
-            y[rows] = torch.fft.irfft(spectra[-1] * response, size)[..., : u.shape[2]]
+            spectra.append(torch.fft.rfft(u[rows].mT, size))
+            y[rows] = torch.fft.irfft(spectra[-1] * response, size)[..., : u.shape[1]].mT
         ctx.save_for_backward(response, *spectra)
         ctx.size = size
         return y
@@ -166,12 +166,12 @@ class _Circular(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
         response, *spectra = ctx.saved_tensors
-        du, total = dy.new_empty(dy.shape), torch.zeros_like(response)
+        du, total = torch.empty_like(dy), torch.zeros_like(response)
         response = response.conj_physical()
         for rows, spectrum in zip(groups(len(dy), ctx.size, len(response)), spectra, strict=True):
-            adjoint = torch.fft.rfft(dy[rows], ctx.size)
+            adjoint = torch.fft.rfft(dy[rows].mT, ctx.size)
             total += (adjoint * spectrum.conj()).sum(0)
-            du[rows] = torch.fft.irfft(adjoint.mul_(response), ctx.size)[..., : dy.shape[2]]
+            du[rows] = torch.fft.irfft(adjoint.mul_(response), ctx.size)[..., : dy.shape[1]].mT
         return du, torch.fft.irfft(total, ctx.size)
 
 
