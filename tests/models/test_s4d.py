@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reference import close
 from ssmprune.errors import InputError
-from ssmprune.models import s4d
+from ssmprune.models import _blocking, s4d
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s4d import S4DLayer, convolve, fast_length
 
@@ -137,6 +137,27 @@ def test_backward_delay_of_one_is_the_convolution_of_state_spaces_bidirectional_
     spectrum = torch.fft.rfft(u.mT, 2 * length) * torch.fft.rfft(both, 2 * length)
     expected = torch.fft.irfft(spectrum, 2 * length)[..., :length].mT
     close(convolve(u, K, backward_delay=1), expected)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_the_convolution_and_its_gradients_are_sums_over_time(monkeypatch, directions, delay, at_once):
+    length, width = 6, 3
+    monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", at_once * fast_length(2 * length) * width)
+    u = torch.randn(5, length, width, dtype=torch.float64, requires_grad=True)
+    K = torch.randn(directions, width, length, dtype=torch.float64, requires_grad=True)
+    y = convolve(u, K, delay)
+    sums = [
+        sum(K[0, :, j] * u[:, k - j] for j in range(k + 1))
+        + sum(K[1, :, j] * u[:, k + j + delay] for j in range(length - k - delay) if directions == 2)
+        for k in range(length)
+    ]
+    naive, weight = torch.stack(sums, 1), torch.randn_like(y)
+    close(y, naive, 1e-12)
+    gradients = [torch.autograd.grad((result * weight).sum(), (u, K)) for result in (y, naive)]
+    for ours, expected in zip(*gradients, strict=True):
+        close(ours, expected, 1e-12)
 
 
 # The equations
