@@ -115,7 +115,7 @@ S4D_COMMON: dict[str, Any] = {"family": "s4d", "blocks": 1, "ssm_lr": 0.001, "ac
 FORWARD_ONLY = {"smnist", "psmnist"}
 SSM_PARAMETERS = {"pole_re", "pole_im", "log_step", "B"}  # those that `ssm_lr` is for
 
-# One thread needs about 3.5 (S5) or 5.6 (S4D) microseconds per step and layer of these sizes, in both directions.
+# One thread needs about 3.5 microseconds per step and layer of these sizes, in both directions.
 SMALL_S5: dict[str, Any] = {"depth": 4, "width": 64, "states": 64, "blocks": 4}
 SMALL_S4D: dict[str, Any] = {
     **{"depth": 4, "width": 64, "states": 32, "activation": "half_glu1"},
