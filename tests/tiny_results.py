@@ -53,7 +53,9 @@ def _fill(writer, file):
             states_before=before, parameters=100 + sum(states.values()), parameters_before=100 + sum(before.values()),
             speed=1 + ratio if method == "last" else None,
         )  # fmt: skip
-        writer.add(cell, plan)
+        if plan is not None:
+            writer.save_plan(cell.key, plan)
+        writer.add(cell)
 
     add("full", 0.0, 0, 0.95)
     add("full", 0.0, 0, 0.01, examples=10_000)  # cells that no curve may show

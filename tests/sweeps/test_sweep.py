@@ -151,6 +151,18 @@ def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, 
     assert [entry["name"] for entry in more.about["checkpoints"]] == ["one", "two"]
 
 
+def test_lost_plans_are_made_again_without_evaluating_anything(root, tmp_path, results, monkeypatch):
+    for name in ("sweep.json", "cells.jsonl"):
+        shutil.copy(results.folder / name, tmp_path)
+    monkeypatch.setattr(cells, "_answer", None)
+    again = swept(root, tmp_path, names=("one", "two"))
+    assert (tmp_path / "cells.jsonl").read_bytes() == (results.folder / "cells.jsonl").read_bytes()
+    made = [cell for cell in results.cells if results.plan_path(cell).is_file()]
+    assert len(made) == 2 * 2 * 4  # checkpoints, ratios; last, surgeon, and random with two seeds
+    for cell in made:
+        assert again.plan_path(cell).read_bytes() == results.plan_path(cell).read_bytes()
+
+
 @pytest.mark.slow
 def test_killed_at_random_it_ends_with_the_cells_of_one_left_alone(root, tmp_path, results):
     chance = random.Random(3)

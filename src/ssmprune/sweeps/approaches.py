@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import apply
 from ..errors import one_of
@@ -53,6 +53,7 @@ class Approach(ABC):
     name: str
     random: bool  # another seed gives another result
     calibrated: bool  # needs unlabelled inputs
+    plans: ClassVar[bool]  # what it does to a model can be written down as a plan
 
     @abstractmethod
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
@@ -67,6 +68,7 @@ class PruneStates(Approach):
     method: Method
     calibrated: bool = False
     random: bool = False
+    plans = True
 
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
         """Plan unless that was done before, and shrink."""
@@ -83,6 +85,7 @@ class Rebuild(Approach):
     rebuild: Callable[[Classifier, float, int], Classifier]  # (model, ratio, seed)
     random: bool = False
     calibrated: bool = False
+    plans = False
 
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
         """Rebuild the model."""

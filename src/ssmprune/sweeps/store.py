@@ -168,10 +168,12 @@ class Writer:
         """Append to the cells of `folder`; see `open_results`."""
         self._folder, self._lines = folder, lines
 
-    def add(self, cell: Cell, plan: Plan | None = None) -> None:
-        """Write the plan, then the line that makes the cell count."""
-        if plan is not None:
-            plan.save(plan_path(self._folder, cell))
+    def save_plan(self, key: Key, plan: Plan) -> None:
+        """Write the plan of a cell, which comes before its line."""
+        plan.save(plan_path(self._folder, key))
+
+    def add(self, cell: Cell) -> None:
+        """Write the line that makes a cell count."""
         self._append({name: value for name, value in asdict(cell).items() if value is not None})
 
     def refuse(self, key: Key, reason: str) -> None:

@@ -224,14 +224,19 @@ class Ledger:
 
     def _has(self, key: Key, least: int, timed: bool) -> bool:
         if key in self._cells:
-            return not (timed and self._cells[key].speed is None)
+            return self._has_plan(key) and not (timed and self._cells[key].speed is None)
         return key in self._refused or round(self._at_most.get(key, 1.0) * key.examples) < least
 
+    def _has_plan(self, key: Key) -> bool:
+        """Tell whether the plan of a cell is there, if it has one that anybody will want to see."""
+        wanted = key.split == "test" and key.method != FULL and approaches.get(key.method).plans
+        return not wanted or self._before.plan_path(key).is_file()
+
     def _job(self, key: Key, least: int, timed: bool) -> Job:
-        """Return a job that knows its plan where a kill or another split has left it on the disk."""
+        """Return a job that knows its plan where a kill or another split has left it, or all else where it is lost."""
         path = self._before.plan_path(key)
         plan = self._before.plan(key) if path.is_file() else None
-        return Job(key, timed, plan, self._session.engine, least)
+        return Job(key, timed, plan, self._session.engine, least, None if timed else self._cells.get(key))
 
     def _write(self, done: Done) -> None:
         if done.at_most is not None:
@@ -241,7 +246,10 @@ class Ledger:
             self._writer.refuse(done.key, done.refusal)
             self._refused[done.key] = done.refusal
         else:
-            self._writer.add(done.cell, done.plan)
+            if done.plan is not None:
+                self._writer.save_plan(done.key, done.plan)
+            if self._cells.get(done.key) != done.cell:
+                self._writer.add(done.cell)
             self._cells[done.key] = done.cell
 
     def _advance(self, count: int, text: str) -> None:
