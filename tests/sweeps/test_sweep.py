@@ -228,6 +228,19 @@ def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
 
 
 @pytest.mark.slow
+def test_only_named_methods_are_searched_and_all_are_tested_at_the_ratio_of_last(root, tmp_path):
+    names = ["last", "lamp"]
+    plan = Sweep(names, [0.2, 0.5], examples=10, max_loss=60, searched=["last"], final_examples=20)
+    results = swept(root, tmp_path, plan)
+    assert {key.method for key in [cell.key for cell in results.cells] if key.split == "val"} == {FULL, "last"}
+    query = Query(results)
+    entry = results.entry("one")
+    assert query.largest(entry, "lamp") is None
+    ratio = query.last_ratio(entry)
+    assert ratio
+    assert [query.test("one", name, ratio).examples for name in names] == [20, 20]
+
+
 def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
     plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30, max_loss=3.0)
     monkeypatch.setattr(cells, "batch_size", lambda split: 2)

@@ -137,11 +137,13 @@ class Query:
         """Return the largest ratio within the budget, on validation data where the sweep has searched there.
 
         Without a search it is the largest of the sweep's ratios, judged by its test examples. None while the sweep
-        still has to find it.
+        still has to find it, or where it searches for other methods alone.
         """
         losses = self._losses(entry["name"], method, seed, "val")
         if losses is not None or self._given_up(entry["name"], method, seed):
             return self._repeat_search(entry, method, seed, losses or {})
+        if any(cell.split == "val" for cell in self._cells(entry["name"], FULL)):
+            return None
         losses = self._losses(entry["name"], method, seed, "test")
         if losses is None:
             return None

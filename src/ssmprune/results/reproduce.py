@@ -22,6 +22,8 @@ from .table_formats import Table, escape_markdown
 
 SEEDS = "seeds"  # the folder, below that of the checkpoints, of the same models trained with other seeds
 SEEDED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
+# What one would choose between; how far the others go is not worth a search each.
+SEARCHED = (*SEEDED, "aire", "balanced", "last+refit", "surgeon-without-data")
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
 SHOWN = ("claims", "average", "surgeon", "rate", "speed")  # tables on the front page; it links to the others
@@ -48,9 +50,14 @@ class Scale:
 
     def sweep(self, usual: Sequence[str]) -> Sweep:
         """Return the sweep of the usual methods, as far as they are wanted."""
-        methods = self.wants(usual)
         return Sweep(
-            methods, self.ratios, self.seeds, self.examples, max_loss=BUDGET, final_examples=self.final_examples
+            self.wants(usual),
+            self.ratios,
+            self.seeds,
+            self.examples,
+            max_loss=BUDGET,
+            searched=SEARCHED,
+            final_examples=self.final_examples,
         )
 
 

@@ -36,12 +36,11 @@ def largest_ratios(
     return finished
 
 
-def keys_to_report(ratios: dict[Key, Largest]) -> list[Key]:
-    """Return the cells that tables report: every method at its own largest ratio and at LAST's of the grid."""
+def keys_to_report(keys: Iterable[Key], ratios: dict[Key, Largest]) -> list[Key]:
+    """Return the cells that tables report: every method at LAST's largest ratio of the grid and, if found, its own."""
     last = max((largest.on_grid for key, largest in ratios.items() if key.method == LAST.name), default=0.0)
-    return [
-        key._replace(ratio=ratio) for key, largest in ratios.items() for ratio in sorted({largest.exact, last} - {0.0})
-    ]
+    own = {key: largest.exact for key, largest in ratios.items()}
+    return [key._replace(ratio=ratio) for key in keys for ratio in sorted({own.get(key, 0.0), last} - {0.0})]
 
 
 def resolution(states: int) -> int:

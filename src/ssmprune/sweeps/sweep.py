@@ -40,6 +40,7 @@ class Sweep:
     every: int = 1  # keep each n-th sample: another sampling rate than in training
     speed: bool = False
     max_loss: float | None = None  # points of accuracy: also find the largest ratio within them on validation data
+    searched: Sequence[str] | None = None  # the methods whose largest ratios are found; else all
     final_examples: int = ALL  # of the test set, at the ratios that are reported: those found within `max_loss`
 
     def __post_init__(self) -> None:
@@ -185,8 +186,9 @@ def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) 
     (unpruned,) = fill([full._replace(split="val")])
     assert unpruned is not None
     states = sum(system.n for system in subject.systems.values())
-    largest = largest_ratios(fill, unpruned, keys, budget, plan.ratios, states)
-    fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(largest)]])
+    searched = [key for key in keys if plan.searched is None or key.method in plan.searched]
+    largest = largest_ratios(fill, unpruned, searched, budget, plan.ratios, states)
+    fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(keys, largest)]])
 
 
 class Ledger:
