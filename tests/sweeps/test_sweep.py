@@ -151,16 +151,38 @@ def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, 
     assert [entry["name"] for entry in more.about["checkpoints"]] == ["one", "two"]
 
 
-def test_lost_plans_are_made_again_without_evaluating_anything(root, tmp_path, results, monkeypatch):
+@pytest.fixture
+def without_plans(results, tmp_path) -> Path:
+    """The results, as they can be committed."""
     for name in ("sweep.json", "cells.jsonl"):
         shutil.copy(results.folder / name, tmp_path)
+    return tmp_path
+
+
+def test_lost_plans_are_made_again_without_evaluating_anything(root, without_plans, results, monkeypatch):
     monkeypatch.setattr(cells, "_answer", None)
-    again = swept(root, tmp_path, names=("one", "two"))
-    assert (tmp_path / "cells.jsonl").read_bytes() == (results.folder / "cells.jsonl").read_bytes()
+    again = swept(root, without_plans, names=("one", "two"))
+    assert (without_plans / "cells.jsonl").read_bytes() == (results.folder / "cells.jsonl").read_bytes()
     made = [cell for cell in results.cells if results.plan_path(cell).is_file()]
     assert len(made) == 2 * 2 * 4  # checkpoints, ratios; last, surgeon, and random with two seeds
     for cell in made:
         assert again.plan_path(cell).read_bytes() == results.plan_path(cell).read_bytes()
+
+
+def test_a_cell_whose_lost_plan_is_refused_stands(root, without_plans, results, monkeypatch):
+    def refuse(*_):
+        raise sp.InputError("Not enough memory.")
+
+    monkeypatch.setattr(approaches.PruneStates, "prune", refuse)
+    again = swept(root, without_plans, names=("one", "two"))
+    assert (again.cells, again.refused) == (results.cells, {})
+
+
+def test_a_lost_plan_that_comes_out_otherwise_is_refused(root, without_plans, monkeypatch):
+    prune = approaches.PruneStates.prune
+    monkeypatch.setattr(approaches.PruneStates, "prune", lambda self, subject, *_: prune(self, subject, 0.9, 0, None))
+    with pytest.raises(sp.InputError, match=r"last at 0\.5 leaves 'one' other states than when it was measured"):
+        swept(root, without_plans)
 
 
 @pytest.mark.slow
@@ -227,12 +249,11 @@ def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
     assert Key("two", FULL, 0.0, 0, "test", test, 1.0) in found.by_key
 
 
-@pytest.mark.slow
 def test_only_named_methods_are_searched_and_all_are_tested_at_the_ratio_of_last(root, tmp_path):
     names = ["last", "lamp"]
     plan = Sweep(names, [0.2, 0.5], examples=10, max_loss=60, searched=["last"], final_examples=20)
     results = swept(root, tmp_path, plan)
-    assert {key.method for key in [cell.key for cell in results.cells] if key.split == "val"} == {FULL, "last"}
+    assert {cell.method for cell in results.cells if cell.split == "val"} == {FULL, "last"}
     query = Query(results)
     entry = results.entry("one")
     assert query.largest(entry, "lamp") is None
@@ -241,6 +262,7 @@ def test_only_named_methods_are_searched_and_all_are_tested_at_the_ratio_of_last
     assert [query.test("one", name, ratio).examples for name in names] == [20, 20]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
     plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30, max_loss=3.0)
     monkeypatch.setattr(cells, "batch_size", lambda split: 2)

@@ -154,7 +154,8 @@ class _Circular(torch.autograd.Function):
     def forward(ctx: Any, u: Tensor, circular: Tensor) -> Tensor:
         size = circular.shape[1]
         keep_freed_memory()
-        response, y, spectra = torch.fft.rfft(circular), torch.empty_like(u), []
+        response, spectra = torch.fft.rfft(circular), []
+        y = torch.empty_like(u, dtype=torch.promote_types(u.dtype, circular.dtype))
         for rows in groups(len(u), size, len(circular)):
             spectra.append(torch.fft.rfft(u[rows].mT, size))
             y[rows] = torch.fft.irfft(spectra[-1] * response, size)[..., : u.shape[1]].mT

@@ -236,8 +236,9 @@ class Query:
         """Return the unpruned model on the sweep's own examples of a split, if `cells` has any on the same."""
         counts = {cell.examples for cell in cells}
         own = [cell for cell in self._cells(checkpoint, FULL) if cell.split == split and cell.rate == 1]
-        fitting = [cell for cell in own if cell.examples in counts and cell.examples <= self.results.about["examples"]]
-        return max(fitting, key=lambda cell: cell.examples, default=None)
+        usual = [cell for cell in own if cell.examples <= self.results.about["examples"]]
+        full = max(usual, key=lambda cell: cell.examples, default=None)
+        return full if full and full.examples in counts else None
 
     def _cells(self, checkpoint: str, method: str, seed: int | None = None) -> list[Cell]:
         return [cell for cell in self._by_method.get((checkpoint, method), []) if seed in (None, cell.seed)]

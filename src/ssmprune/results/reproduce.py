@@ -23,7 +23,7 @@ from .table_formats import Table, escape_markdown
 SEEDS = "seeds"  # the folder, below that of the checkpoints, of the same models trained with other seeds
 SEEDED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
 # What one would choose between; how far the others go is not worth a search each.
-SEARCHED = (*SEEDED, "aire", "balanced", "last+refit", "surgeon-without-data")
+SEARCHED = (*SEEDED, *tables.AROUND_SURGEON)
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
 SHOWN = ("claims", "average", "surgeon", "rate", "speed")  # tables on the front page; it links to the others
@@ -172,8 +172,8 @@ def write(results: Results, out: Path) -> list[Path]:
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
     page.write(results, out / "report.html")
-    raw = {name: (results.folder / name).read_text() for name in ("sweep.json", "cells.jsonl")}
-    written += [_write(out / name, text) for name, text in raw.items()]  # `ssmprune table OUT` makes tables of them
+    raw = [results.folder / name for name in ("sweep.json", "cells.jsonl", "seconds")]
+    written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]  # a sweep can go on from
     front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
 
@@ -207,8 +207,9 @@ def _how_much(results: Results) -> str:
     text = (
         f"{len(results.cells):,} cells of {len(about['checkpoints'])} checkpoints. A cell is {about['examples']:,} "
         "test examples, or all where there are fewer; at the ratios that tables report it is the whole test set, at "
-        f"most {final:,} examples. Largest ratios are chosen on {about['examples']:,} validation examples; a model "
-        "that can no longer stay within the loss is not evaluated to the end, which changes no choice."
+        f"most {final:,} examples. Largest ratios, of the methods that one would choose between, are found on "
+        f"{about['examples']:,} validation examples; a model that can no longer stay within the loss is not evaluated "
+        "to the end, which changes no choice."
     )
     shortened = [
         f"{escape_markdown(entry['name'])} to {entry['task_parameters']['length']:,} steps"

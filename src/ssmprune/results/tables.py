@@ -129,7 +129,7 @@ def _printed_line(line: paper.Line | None, method: str) -> Row:
 
 
 def own(query: Query) -> Table:
-    """Return every method at the largest ratio that it reaches itself."""
+    """Return every method whose largest ratio is known at that ratio."""
     rows = []
     for entry in query.entries():
         for method in query.methods:

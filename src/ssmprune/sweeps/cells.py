@@ -85,8 +85,13 @@ def run(subject: Subject, job: Job) -> Done:
     try:
         small, plan = _prune(subject, job)
     except InputError as error:
-        return Done(key, refusal=str(error))
-    if job.known is not None and job.known.states == states(small):
+        return Done(key, job.known, refusal=str(error))
+    if job.known is not None:
+        if job.known.states != states(small):
+            raise InputError(
+                f"{key.method} at {key.ratio:.10g} leaves {key.checkpoint!r} other states than when it was measured; "
+                "sweep into a new folder."
+            )
         return Done(key, job.known, plan)
     split = fewer(subject.splits[key.split, job.every], key.examples)
     loss, right = _answer(small.at_rate(job.every), split, job)

@@ -56,14 +56,14 @@ class Ray:
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
         remote = ray.remote(num_cpus=threads)(_Worker)
         self._workers = [remote.remote(threads) for _ in range(count)]
-        self._sent: str | None = None
+        self._sent: Subject | None = None
 
     def run(self, subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:
         """Do all jobs, each on the worker that is free next."""
-        if jobs and self._sent != subject.name:
+        if jobs and self._sent is not subject:
             shared = self._ray.put(subject)
             self._ray.get([worker.take.remote(shared) for worker in self._workers])
-            self._sent = subject.name
+            self._sent = subject
         pool = self._ray.util.ActorPool(self._workers)
         yield from pool.map_unordered(lambda worker, job: worker.do.remote(job), jobs)
 

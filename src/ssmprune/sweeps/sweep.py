@@ -45,7 +45,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be swept before anything is loaded."""
-        for name in self.methods:
+        for name in (*self.methods, *(self.searched or ())):
             approaches.get(name)
         if not self.methods or not self.ratios or not self.seeds:
             raise InputError("A sweep needs at least one method, one ratio and one seed.")
@@ -182,11 +182,13 @@ def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) 
     """Search the largest ratios on validation data, and evaluate what tables report there on the test set."""
     full = plan.key(subject.name, FULL, 0.0, 0)
     keys = [full._replace(method=method, seed=seed) for method in plan.methods for seed in plan.seeds_of(method)]
+    searched = [key for key in keys if plan.searched is None or key.method in plan.searched]
+    if not searched:
+        return
     fill = partial(ledger.fill_more, subject)
     (unpruned,) = fill([full._replace(split="val")])
     assert unpruned is not None
     states = sum(system.n for system in subject.systems.values())
-    searched = [key for key in keys if plan.searched is None or key.method in plan.searched]
     largest = largest_ratios(fill, unpruned, searched, budget, plan.ratios, states)
     fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(keys, largest)]])
 
@@ -235,10 +237,13 @@ class Ledger:
         return not wanted or self._before.plan_path(key).is_file()
 
     def _job(self, key: Key, least: int, timed: bool) -> Job:
-        """Return a job that knows its plan where a kill or another split has left it, or all else where it is lost."""
+        """Return a job that knows its plan if that was made before, and the cell if only the plan is missing."""
         path = self._before.plan_path(key)
         plan = self._before.plan(key) if path.is_file() else None
-        return Job(key, timed, plan, self._session.engine, least, None if timed else self._cells.get(key))
+        known = self._cells.get(key)
+        if known is not None and timed and known.speed is None:
+            known = None
+        return Job(key, timed, plan, self._session.engine, least, known)
 
     def _write(self, done: Done) -> None:
         if done.at_most is not None:
