@@ -265,7 +265,8 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     arguments += ["--data", str(tmp_path), "--seeds", "0", "--examples", "2", "--ratios", "0.5", "--json"]
     first = json.loads(CliRunner().invoke(app, [*arguments, "--out", str(out)], catch_exceptions=False).stdout)
     assert first["seconds"] >= 0
-    assert {Path(path).suffix for path in first["written"]} == {".md", ".tex", ".json", ".jsonl", ".png", ".html"}
+    kinds = {".md", ".tex", ".json", ".jsonl", ".txt", ".png", ".html"}
+    assert {Path(path).suffix for path in first["written"]} == kinds
     assert all(Path(path).is_file() for path in first["written"])
     front = (out / "README.md").read_text()
     assert "Said by hand." in front

@@ -27,6 +27,7 @@ SEARCHED = (*SEEDED, *tables.AROUND_SURGEON)
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
 SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
 SHOWN = ("claims", "average", "surgeon", "rate", "speed")  # tables on the front page; it links to the others
+SPENT = "seconds.txt"  # what all runs into a folder took together
 NOTED = 10.0  # seconds, after which the time spent is written down again
 
 
@@ -114,7 +115,7 @@ class Clock:
 
     def __init__(self, work: Path) -> None:
         """Go on from what earlier runs have noted."""
-        self._path, self._start = work / "seconds", monotonic()
+        self._path, self._start = work / SPENT, monotonic()
         self._before, self._noted = seconds(work), self._start
 
     def watching(self, session: Session) -> Session:
@@ -136,11 +137,11 @@ class Clock:
 def seconds(work: Path) -> float:
     """Return how long the runs into a folder took together."""
     try:
-        return float((work / "seconds").read_text())
+        return float((work / SPENT).read_text())
     except FileNotFoundError:
         return 0.0
     except (OSError, ValueError) as error:
-        raise InputError(f"{work / 'seconds'} should hold a number of seconds ({error}); remove it.") from error
+        raise InputError(f"{work / SPENT} should hold a number of seconds ({error}); remove it.") from error
 
 
 def duration(time: float) -> str:
@@ -172,7 +173,7 @@ def write(results: Results, out: Path) -> list[Path]:
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
     page.write(results, out / "report.html")
-    raw = [results.folder / name for name in ("sweep.json", "cells.jsonl", "seconds")]
+    raw = [results.folder / name for name in ("sweep.json", "cells.jsonl", SPENT)]
     written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]  # a sweep can go on from
     front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
