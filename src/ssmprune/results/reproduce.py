@@ -173,8 +173,8 @@ def write(results: Results, out: Path) -> list[Path]:
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
     page.write(results, out / "report.html")
-    raw = [results.folder / name for name in ("sweep.json", "cells.jsonl", SPENT)]
-    written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]  # a sweep can go on from
+    raw = [results.folder / name for name in ("sweep.json", "cells.jsonl", SPENT)]  # from these a sweep can go on
+    written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]
     front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
 
