@@ -147,7 +147,8 @@ class _Circular(torch.autograd.Function):
     """y_k = sum_j K_j u_{k-j} round a circle, u and y (batch, length, H), K (H, size), a few sequences at a time.
 
     Gradients are convolutions against time, by transforms of real numbers, where torch's own would be of complex ones.
-    Transposed while they are in the cache, sequences leave as the next layer reads them: training takes half the time.
+    Sequences are transposed while they are in the cache and leave as the next layer reads them; otherwise activations
+    and their gradients would step through memory.
     """
 
     @staticmethod
