@@ -40,11 +40,24 @@ class Toy(Task):
         return features((noise + labels[:, None, None] - 0.5).astype(np.float32), labels, 2, scale=1.0)
 
 
+@dataclass(frozen=True)
+class SteppedToy(Toy):
+    """Is each step of a noisy sequence positive?"""
+
+    every_step = True
+
+    def read(self, split: str, root: Path) -> Split:
+        whole = super().read(split, root)
+        x, _ = whole.read(np.arange(len(whole)))
+        return dataclasses.replace(whole, labels=(x[..., 0] > 0).astype(np.int64))
+
+
 TOY = Toy()
+STEPPED = SteppedToy()
 
 
-def fit(run_dir: Path, recipe: Recipe = RECIPE, *, seed=0, save_every=7, progress=False, **options):
-    return train(TOY, recipe, Run(run_dir, seed, save_every, progress), **options)
+def fit(run_dir: Path, recipe: Recipe = RECIPE, *, task=TOY, seed=0, save_every=7, progress=False, **options):
+    return train(task, recipe, Run(run_dir, seed, save_every, progress), **options)
 
 
 def events(run_dir: Path, kind: str) -> list[dict]:

@@ -97,13 +97,7 @@ def test_pairs_are_stacked_first_half_second_half(tmp_path):
     assert batch.y.tolist() == [0, 1]
 
 
-def test_pairs_of_halves_belong_to_one_document_where_the_label_is_one(tmp_path):
-    write_pairs(tmp_path)
-    batch = get("retrieval").replace(documents=1).load("val", tmp_path).batch([4, 1])
-    texts = [row[:length].astype(np.uint8) - 1 for row, length in zip(batch.x, batch.lengths, strict=True)]
-    whole, other = b"first eval 1", "second é 4".encode()
-    assert batch.y.tolist() == [0, 1]
-    assert [bytes(text) for text in texts] == [b"first ", whole[:6], other[len(other) // 2 :], whole[6:]]
+def test_an_example_is_of_one_or_two_documents():
     with pytest.raises(InputError, match="1 or 2 documents; got documents=3"):
         get("retrieval").replace(documents=3)
 

@@ -22,11 +22,11 @@ from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.tasks._task import Split, fewer
 from ssmprune.training.distributed import needs_launch, relaunch
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training.evaluate import answers, evaluate
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
 from ssmprune.training.state import Position, State
 from ssmprune.training.train import Diverged, Run, train
-from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
+from toy import PATIENCE, RECIPE, STEPPED, TOY, Toy, events, fit, same
 
 pytestmark = pytest.mark.slow
 
@@ -164,6 +164,39 @@ def test_fine_tuning_starts_from_the_model_given_and_leaves_it_alone(tmp_path):
         name for name in before if "running" not in name and not torch.allclose(before[name], after[name], atol=1e-6)
     ]
     assert moved == []
+
+
+def test_labels_at_every_step_are_learned_and_counted(tmp_path):
+    result = fit(tmp_path, dataclasses.replace(RECIPE, epochs=8), task=STEPPED)
+    model, split = checkpoint.load(result.best), STEPPED.load("val", tmp_path)
+    assert model.config.pooling == "none"
+    batch = split.batch(np.arange(len(split)))
+    with torch.no_grad():
+        chances = torch.softmax(model.eval()(torch.from_numpy(batch.x)).double(), -1).numpy()
+    right, loss = 0, 0.0
+    for example, labels in enumerate(batch.y):
+        for step, label in enumerate(labels):
+            right += int(chances[example, step].argmax() == label)
+            loss -= np.log(chances[example, step, label])
+    seen = evaluate(model, split)
+    assert seen.examples == batch.y.size
+    assert seen.accuracy == result.best_accuracy == right / batch.y.size > 0.9
+    assert seen.loss == pytest.approx(loss / batch.y.size, rel=1e-6)
+    with pytest.raises(InputError, match="an answer at every step"):
+        next(answers(model, split))
+
+
+def test_a_model_for_another_kind_of_question_keeps_all_but_its_head(tmp_path):
+    start = checkpoint.load(fit(tmp_path / "steps", task=STEPPED).last)
+    still = dataclasses.replace(RECIPE, epochs=1, lr=1e-9, ssm_lr=1e-9)
+    after = checkpoint.load(fit(tmp_path / "whole", still, start=start).last)
+    assert (start.config.pooling, after.config.pooling) == ("none", "mean")
+    moved = [
+        name
+        for name, value in start.state_dict().items()
+        if "running" not in name and not torch.allclose(value, after.state_dict()[name], atol=1e-6)
+    ]
+    assert moved == ["decoder.weight", "decoder.bias"]
 
 
 def test_a_parameter_that_is_not_finite_is_named(tmp_path):

@@ -30,7 +30,7 @@ class Batch:
     """
 
     x: Inputs  # (batch, length, inputs) features, or (batch, length) tokens; 2 * batch documents for retrieval
-    y: NDArray[np.int64]  # (batch,)
+    y: NDArray[np.int64]  # (batch,), or (batch, length) where every step has a label
     lengths: Lengths = None  # (batch,), or (2 * batch,) for retrieval; None when nothing is padded
 
 
@@ -42,7 +42,7 @@ class Split:
     and say how large a model must be when they are not (12 words of 35, another rate, another vocabulary).
     """
 
-    labels: NDArray[np.int64]  # (examples,)
+    labels: NDArray[np.int64]  # (examples,), or (examples, length) where every step has one
     read: Callable[[NDArray[np.int64]], tuple[Inputs, Lengths]]  # indices -> the batch's x and lengths
     inputs: int
     outputs: int
@@ -85,6 +85,7 @@ class Task(ABC):
     length: int  # steps of one (padded) example
     tokens: bool = False
     retrieval: bool = False
+    every_step: bool = False  # each step has a label of its own
 
     def parameters(self) -> dict[str, int]:
         """Return the current value of everything `replace` can change."""

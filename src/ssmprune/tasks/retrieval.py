@@ -13,31 +13,31 @@ from ._data import find_folder
 from ._formats import read_rows
 from ._padding import Documents
 from ._task import Inputs, Lengths, Split, Task
+from ._topics import label_bytes, sort_words
 
 Numbers = NDArray[np.int64]
+LONGEST = 4000  # bytes of a document
 FOLDERS = ("aan", "tsv_data", "film_pairs", ".")
 FILES = {split: f"new_aan_pairs.{part}.tsv" for split, part in (("train", "train"), ("val", "eval"), ("test", "test"))}
 
 
-def read_pairs(path: Path, length: int, *, halves: bool = False) -> tuple[Documents, Numbers, Numbers]:
+def read_pairs(path: Path, length: int) -> tuple[list[bytes], Numbers, Numbers]:
     """Return distinct documents, the pairs (examples, 2) of their numbers, and labels.
 
     A row is: label, id, id, text, text. Papers occur in many pairs and are kept once, cut to `length` bytes.
-
-    halves: compare the first half of a text with the second, of the same text where the label is 1.
     """
     numbers: dict[bytes, int] = {}
     pairs: list[list[int]] = []
     labels: list[int] = []
     for label, _, _, *texts in read_rows(path, 5):
         labels.append(_label(label, path))
-        if halves:
-            first, second = texts[0], texts[0] if labels[-1] else texts[1]
-            texts = [first[: len(first) // 2], second[len(second) // 2 :]]
         pairs.append([numbers.setdefault(text[:length], len(numbers)) for text in texts])
-    # A byte becomes the token one higher: 0 is the padding.
-    documents = Documents.join([np.frombuffer(text, np.uint8).astype(np.uint16) + 1 for text in numbers])
-    return documents, np.array(pairs, np.int64), np.array(labels, np.int64)
+    return list(numbers), np.array(pairs, np.int64), np.array(labels, np.int64)
+
+
+def as_tokens(text: bytes) -> NDArray[np.uint16]:
+    """Return a token for each byte, one higher: 0 is the padding."""
+    return np.frombuffer(text, np.uint8).astype(np.uint16) + 1
 
 
 def _label(text: bytes, path: Path) -> int:
@@ -50,21 +50,26 @@ def _label(text: bytes, path: Path) -> int:
 class Retrieval(Task):
     """At most 4,000 bytes a document; x holds the first documents, then the second.
 
-    To learn from before the real pairs: with `documents=1`, those that belong together are halves of one document.
+    To learn to read before the real pairs: with `documents=1` an example is a piece of one document, `length` bytes of
+    it, and what is asked at every byte is which of 64 topics the word around it belongs to (0: none).
     """
 
     name = "retrieval"
     inputs = 257
     outputs = 2
-    length: int = 4000
-    documents: int = 2  # that pairs with label 1 are of
+    length: int = LONGEST
+    documents: int = 2  # of an example
+    topics: int = 64  # of words, where an example is one document
     tokens = True
     retrieval = True
 
     def __post_init__(self) -> None:
-        """Refuse other numbers of documents than one or two."""
+        """Refuse other numbers of documents than one or two; one document is another question."""
         if self.documents not in (1, 2):
-            raise InputError(f"A pair is of 1 or 2 documents; got documents={self.documents}.")
+            raise InputError(f"An example is of 1 or 2 documents; got documents={self.documents}.")
+        if self.documents == 1:
+            for name, value in (("outputs", self.topics + 1), ("retrieval", False), ("every_step", True)):
+                object.__setattr__(self, name, value)
 
     def read(self, split: str, root: Path) -> Split:
         """Read LRA's tsv of this split."""
@@ -74,12 +79,34 @@ class Retrieval(Task):
                 f"There is no {FOLDERS[0]}/{FILES[split]} in {root}. It is part of the Long Range Arena: unpack "
                 "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB) there."
             )
-        documents, pairs, labels = read_pairs(folder / FILES[split], self.length, halves=self.documents == 1)
+        return self._read_pairs(folder / FILES[split]) if self.documents == 2 else self._read_words(folder, split)
+
+    def _read_pairs(self, path: Path) -> Split:
+        texts, pairs, labels = read_pairs(path, self.length)
+        documents = Documents.join([as_tokens(text) for text in texts])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
             return documents.padded(pairs[rows].T.ravel(), self.length)
 
         return Split(labels, read, self.inputs, self.outputs, self.length)
+
+    def _read_words(self, folder: Path, split: str) -> Split:
+        """Cut documents into pieces; those of the training split decide on the topics, whatever is read."""
+        texts, _, _ = read_pairs(folder / FILES["train"], LONGEST)
+        topics = sort_words(texts, self.topics)
+        if split != "train":
+            texts, _, _ = read_pairs(folder / FILES[split], LONGEST)
+        pieces = [(text, at) for text in texts for at in range(0, len(text) - self.length + 1, self.length)]
+        if not pieces:
+            raise InputError(f"No document has {self.length} bytes; take pieces of fewer.")
+        labelled = {text: label_bytes(text, topics) for text in texts}
+        labels = np.stack([labelled[text][at : at + self.length] for text, at in pieces])
+        tokens = np.stack([as_tokens(text[at : at + self.length]) for text, at in pieces])
+
+        def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
+            return tokens[rows].astype(np.int64), np.full(len(rows), self.length)
+
+        return Split(labels.astype(np.int64), read, self.inputs, self.outputs, self.length)
 
 
 TASK = Retrieval()

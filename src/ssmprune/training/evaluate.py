@@ -21,7 +21,7 @@ Tick = Callable[[int], object]  # is told how many more examples are done
 
 @dataclass(frozen=True)
 class Score:
-    """Mean cross-entropy and share of right answers over `examples` examples."""
+    """Mean cross-entropy and share of right answers over `examples` labels: one per example, or one per step."""
 
     loss: float
     accuracy: float
@@ -40,10 +40,10 @@ def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor 
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes."""
+    """Return the sums of loss, right answers and labels, (3,) float64, which add up over batches and processes."""
     right = (logits.argmax(-1) == labels).sum().double()
-    loss = cross_entropy(logits.double(), labels, reduction="sum")
-    return torch.stack([loss, right, torch.full_like(loss, len(labels))])
+    loss = cross_entropy(logits.double().flatten(0, -2), labels.flatten(), reduction="sum")
+    return torch.stack([loss, right, torch.full_like(loss, labels.numel())])
 
 
 def score(sums: Tensor) -> Score:
@@ -99,6 +99,8 @@ def answers(
 ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
     """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
     check_fits(model, split)
+    if split.labels.ndim > 1:
+        raise InputError("Examples are compared by one answer each; this task asks for an answer at every step.")
     device = next(model.parameters()).device
     with forward(model, engine) as logits_of:
         for start in range(0, len(split), batch):

@@ -67,6 +67,7 @@ class Recipe:
             prenorm=self.prenorm,
             activation=self.activation,
             dropout=self.dropout,
+            pooling="none" if task.every_step else "mean",
             retrieval=task.retrieval,
         )
 
@@ -142,15 +143,21 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("retrieval", "s4d"): {**SMALL_S4D, "batch": 32, "epochs": 6, "examples": 20_000, "task": {"length": 512}},
     ("image", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "examples": 18_000},
     ("image", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4, "examples": 18_000},
-    ("pathfinder", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 6, "task": {"examples": 50_000}},
-    ("pathfinder", "s4d"): {**SMALL_S4D, "epochs": 6, "task": {"examples": 50_000}},
+    ("pathfinder", "s5"): {**SMALL_S5, **SMALL_BATCH, "epochs": 4, "task": {"examples": 50_000}},
+    ("pathfinder", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "epochs": 4, "task": {"examples": 50_000}},
     ("pathx", "s5"): {**SMALL_S5, "batch": 16, "epochs": 8, "task": {"examples": 4_000}},
     ("pathx", "s4d"): {**SMALL_S4D, "batch": 16, "epochs": 5, "task": {"examples": 4_000}},
     ("speech", "s5"): {**SMALL_S5, **SMALL_BATCH, "batch": 8, "states": 32, "epochs": 8, "examples": 6_000},
     ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "batch": 8, "epochs": 6, "examples": 6_000},
 }
 EASY: dict[str, dict[str, Any]] = {
-    "retrieval": {"lr": 0.003, "epochs": 3, "task": {"length": 512, "documents": 1}},
+    "retrieval": {
+        "lr": 0.004,
+        "ssm_lr": 0.0026,
+        "epochs": 4,
+        "examples": None,
+        "task": {"length": 128, "documents": 1},
+    },
     "pathfinder": {"epochs": 3, "task": {"examples": 50_000, "dashes": 6, "distractors": 1}},
 }
 

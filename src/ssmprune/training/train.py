@@ -21,6 +21,7 @@ from ..models import cards, checkpoint
 from ..models._size import parameters
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
+from ..models.config import Config
 from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
@@ -88,7 +89,7 @@ def train(
     with distributed.join_group() as group, torch.random.fork_rng():
         torch.manual_seed(run.seed)
         config = recipe.config(task, splits.train.inputs, splits.train.outputs)
-        model = tunable(start, recipe) if start else Classifier(config)
+        model = tunable(start, config) if start else Classifier(config)
         check_fits(model, splits.train)
         splits = splits._replace(train=fewer(splits.train, recipe.examples))
         identity = {
@@ -106,18 +107,29 @@ def train(
 
 def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
     """Fetch or draw the data of a training; refuse a model that does not fit them, and a batch that has no shares."""
-    examples = task.replace(**recipe.task).load("train", root)
+    task = task.replace(**recipe.task)
+    examples = task.load("train", root)
     if start is not None:
-        check_fits(tunable(start, recipe), examples)
+        check_fits(tunable(start, recipe.config(task, examples.inputs, examples.outputs)), examples)
     distributed.check_shares(recipe.batch, processes)
 
 
-def tunable(start: Classifier, recipe: Recipe) -> Classifier:
-    """Return a copy of `start` that is trained as the recipe says: its dropout, not that of the old training."""
-    if start.config.family != recipe.family:
-        raise InputError(f"The recipe is for {recipe.family}, the model to start from is an {start.config.family}.")
-    model = Classifier(dataclasses.replace(start.config, dropout=recipe.dropout))
-    model.load_state_dict(start.state_dict())
+def tunable(start: Classifier, wanted: Config) -> Classifier:
+    """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training.
+
+    A model for another kind of question (documents to compare, a label at every step) keeps what it has learned up to
+    its last layer, and gets the wanted head with random weights.
+    """
+    had = start.config
+    if had.family != wanted.family:
+        raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
+    same = had.retrieval == wanted.retrieval and (had.pooling == "none") == (wanted.pooling == "none")
+    head = had if same else wanted
+    config = dataclasses.replace(had, outputs=head.outputs, pooling=head.pooling, retrieval=head.retrieval)
+    model = Classifier(dataclasses.replace(config, dropout=wanted.dropout))
+    names = [name for name, _ in start.named_children()] if same else ["encoder", "layers"]
+    for name in names:
+        model.get_submodule(name).load_state_dict(start.get_submodule(name).state_dict())
     return model
 
 
@@ -218,7 +230,7 @@ class _Training:
         self._seed_dropout()
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
-        torch.autograd.backward(cross_entropy(logits, labels))
+        torch.autograd.backward(cross_entropy(logits.flatten(0, -2), labels.flatten()))
         if not has_finite_gradients(self.model):
             raise self._diverged(x, lengths)
         self.optimizer.step()

@@ -1,0 +1,70 @@
+"""What words are about: those that occur in the same documents share a topic. For Retrieval to begin with."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, need
+
+WORD = re.compile(rb"[a-z']+|[0-9]+")  # of a text in lower case
+RARE = 40  # documents, in fewer of which a word is not worth learning
+COMMON = 0.2  # of the documents: a word that is in more of them says nothing about any
+DIMENSIONS = 100  # of the space in which words are compared
+
+Topics = dict[bytes, int]
+
+
+def sort_words(documents: Sequence[bytes], topics: int, dimensions: int = DIMENSIONS) -> Topics:
+    """Return the topic, from 1 to `topics`, of every word that is neither rare nor common in these documents.
+
+    Latent semantic analysis: the first singular vectors of words by documents, each entry weighted by how seldom its
+    word is, say in which company a word occurs; k-means puts words of the same company together.
+
+    dimensions: how many singular vectors.
+    """
+    purpose = "Topics of words need SciPy"
+    sparse, linalg, vq = (need(f"scipy.{name}", "data", purpose) for name in ("sparse", "sparse.linalg", "cluster.vq"))
+    counts = [Counter(WORD.findall(document.lower())) for document in documents]
+    spread = Counter(word for count in counts for word in count)  # word -> in how many documents
+    words = sorted(word for word, often in spread.items() if RARE <= often <= COMMON * len(documents))
+    if len(words) < topics:
+        raise InputError(
+            f"Expected at least {topics} words that occur in {RARE} documents or more, but in at most {COMMON:.0%} of "
+            f"them; these {len(documents)} documents have {len(words)}."
+        )
+    place = {word: number for number, word in enumerate(words)}
+    weight = {word: np.log(len(documents) / spread[word]) for word in words}
+    entries = [
+        (row, place[word], (1 + np.log(often)) * weight[word])
+        for row, count in enumerate(counts)
+        for word, often in count.items()
+        if word in place
+    ]
+    rows, columns, values = map(np.array, zip(*entries, strict=True))
+    table = sparse.csr_matrix((values, (rows, columns)), (len(documents), len(words)))
+    smaller = min(table.shape)
+    _, _, company = linalg.svds(table, k=min(dimensions, smaller - 1), v0=np.ones(smaller))  # else it starts at random
+    company = company.T / np.linalg.norm(company, axis=0)[:, None]
+    first = np.random.default_rng(0).permutation(len(words))[:topics]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a topic that has lost all its words does no harm
+        _, topic = vq.kmeans2(company, company[first], iter=50, minit="matrix")
+    return dict(zip(words, (topic + 1).tolist(), strict=True))
+
+
+def label_bytes(document: bytes, topics: Topics) -> NDArray[np.int16]:
+    """Return the topic of the word around every byte, 0 where there is none.
+
+    >>> label_bytes(b"The Ghost!", {b"ghost": 7})
+    array([0, 0, 0, 0, 7, 7, 7, 7, 7, 0], dtype=int16)
+    """
+    labels = np.zeros(len(document), np.int16)
+    for word in WORD.finditer(document.lower()):
+        labels[word.start() : word.end()] = topics.get(word.group(), 0)
+    return labels
