@@ -1,4 +1,4 @@
-"""Topics of words, and the pieces of documents that ask for them."""
+"""Topics of words, and pieces of documents that ask how much of them is about each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._topics import RARE, label_bytes, sort_words
+from ssmprune.tasks._topics import RARE, shares, sort_words
 
 THEMES = {
     theme: [f"{theme}{letter}" for letter in "abcdefgh"]
@@ -41,7 +41,7 @@ def test_words_of_one_company_share_a_topic_and_others_do_not(documents):
     of_theme = {theme: {topics[word.encode()] for word in words} for theme, words in THEMES.items()}
     shared = [numbers for numbers in of_theme.values() if len(numbers) == 1]
     assert len(shared) >= len(THEMES) - 2, f"k-means may split one theme and join two others, not more: {of_theme}"
-    assert set(topics.values()) <= set(range(1, len(THEMES) + 1))
+    assert set(topics.values()) <= set(range(len(THEMES)))
 
 
 def test_the_same_documents_give_the_same_topics(documents):
@@ -54,36 +54,50 @@ def test_too_few_words_are_refused(documents):
 
 
 @pytest.mark.parametrize("text", [b"", b"Ghosta", b"a ghosta, GHOSTA's ghosta's 12 12", "é ghosta é".encode()])
-def test_every_byte_has_the_topic_of_the_word_around_it(text):
-    topics = {b"ghosta": 3, b"12": 1}
-    letters = set(b"abcdefghijklmnopqrstuvwxyz'0123456789")
-    lower, expected = text.lower(), []
-    for place in range(len(text)):
+def test_shares_count_the_bytes_of_each_topic_s_words(text):
+    topics, letters = {b"ghosta": 3, b"12": 1}, set(b"abcdefghijklmnopqrstuvwxyz'0123456789")
+    expected = [0.0] * 4
+    for place, byte in enumerate(lower := text.lower()):
         left = right = place
-        while left > 0 and lower[left - 1] in letters and lower[place] in letters:
+        while byte in letters and left > 0 and lower[left - 1] in letters:
             left -= 1
-        while right < len(lower) and lower[right] in letters and lower[place] in letters:
+        while byte in letters and right < len(lower) and lower[right] in letters:
             right += 1
-        expected.append(topics.get(lower[left:right], 0))
-    assert label_bytes(text, topics).tolist() == expected
+        if (word := lower[left:right]) in topics:
+            expected[topics[word]] += 1 / len(text)
+    assert shares(text, topics, 4) == pytest.approx(expected)
 
 
-def test_pieces_of_documents_ask_for_the_topic_at_every_byte(tmp_path, documents):
+@pytest.fixture
+def root(tmp_path, documents):
     (tmp_path / "aan").mkdir()
     for part, texts in (("train", documents), ("eval", reviews(8, seed=1)), ("test", reviews(8, seed=2))):
         rows = (f"1.0\ta\tb\t{a.decode()}\t{b.decode()}\n" for a, b in zip(texts[::2], texts[1::2], strict=True))
         (tmp_path / "aan" / f"new_aan_pairs.{part}.tsv").write_text("".join(rows))
+    return tmp_path
+
+
+def pieces(texts: list[bytes], length: int) -> list[bytes]:
+    return [text[at : at + length] for text in texts for at in range(0, len(text) - length + 1, length)]
+
+
+def test_pieces_of_documents_ask_how_much_of_them_is_about_each_topic(root, documents):
     task = get("retrieval").replace(documents=1, topics=6, length=40)
-    assert (task.outputs, task.retrieval, task.every_step) == (7, False, True)
-    split, topics = task.load("val", tmp_path), sort_words(documents, 6)
-    texts = reviews(8, seed=1)
-    pieces = [text[at : at + 40] for text in texts for at in range(0, len(text) - 39, 40)]
-    batch = split.batch(np.arange(len(pieces)))
-    assert len(split) == len(pieces) > len(texts)
-    assert batch.y.shape == batch.x.shape == (len(pieces), 40)
-    assert [bytes((row - 1).astype(np.uint8)) for row in batch.x] == pieces
-    whole = [label_bytes(text, topics) for text in texts]
-    assert batch.y.ravel().tolist() == [int(n) for row in whole for n in row[: len(row) // 40 * 40]]
-    assert batch.lengths.tolist() == [40] * len(pieces)
+    assert (task.outputs, task.retrieval) == (6, False)
+    split, topics = task.load("val", root), sort_words(documents, 6)
+    expected = pieces(reviews(8, seed=1), 40)
+    batch = split.batch(np.arange(len(expected)))
+    assert len(split) == len(expected) > 8
+    assert [bytes((row - 1).astype(np.uint8)) for row in batch.x] == expected
+    assert batch.lengths.tolist() == [40] * len(expected)
+    usual = np.array([shares(piece, topics, 6) for piece in pieces(documents, 40)])
+    for amounts, piece in zip(batch.y, expected, strict=True):
+        assert amounts == pytest.approx((shares(piece, topics, 6) - usual.mean(0)) / usual.std(0), rel=1e-4, abs=1e-4)
+    train = task.load("train", root)
+    assert np.allclose(train.labels.mean(0), 0, atol=1e-4)
+    assert np.allclose(train.labels.std(0), 1, atol=1e-4)
+
+
+def test_pieces_longer_than_every_document_are_refused(root):
     with pytest.raises(InputError, match="No document has 4000 bytes"):
-        get("retrieval").replace(documents=1, topics=6).load("train", tmp_path)
+        get("retrieval").replace(documents=1, topics=6).load("train", root)

@@ -20,6 +20,8 @@ MOST = 2**31 - 1  # of any parameter: no sequence is longer, no data set larger
 
 Inputs = NDArray[np.float32] | NDArray[np.int64]
 Lengths = NDArray[np.int64] | None
+# The class of each example; or, where a task asks how much and not which, an amount for each output, of unit variance.
+Labels = NDArray[np.int64] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Batch:
     """
 
     x: Inputs  # (batch, length, inputs) features, or (batch, length) tokens; 2 * batch documents for retrieval
-    y: NDArray[np.int64]  # (batch,), or (batch, length) where every step has a label
+    y: Labels  # (batch,), or amounts (batch, outputs)
     lengths: Lengths = None  # (batch,), or (2 * batch,) for retrieval; None when nothing is padded
 
 
@@ -42,7 +44,7 @@ class Split:
     and say how large a model must be when they are not (12 words of 35, another rate, another vocabulary).
     """
 
-    labels: NDArray[np.int64]  # (examples,), or (examples, length) where every step has one
+    labels: Labels  # (examples,), or amounts (examples, outputs)
     read: Callable[[NDArray[np.int64]], tuple[Inputs, Lengths]]  # indices -> the batch's x and lengths
     inputs: int
     outputs: int
@@ -52,13 +54,18 @@ class Split:
         """Refuse labels outside the classes, which would index past the end of the logits."""
         if not len(self.labels):
             raise InputError("No examples: the files were read, but nothing in them belongs to this split.")
-        if self.labels.min() < 0 or self.labels.max() >= self.outputs:
+        if not self.asks_for_amounts and (self.labels.min() < 0 or self.labels.max() >= self.outputs):
             span = f"{self.labels.min()} to {self.labels.max()}"
             raise InputError(f"Labels go from {span}; expected 0 to {self.outputs - 1}. Is this the right file?")
 
     def __len__(self) -> int:
         """Return the number of examples."""
         return len(self.labels)
+
+    @property
+    def asks_for_amounts(self) -> bool:
+        """Whether labels are amounts, and no classes."""
+        return self.labels.dtype.kind == "f"
 
     def batch(self, indices: ArrayLike) -> Batch:
         """Return the examples at `indices`, in that order."""
@@ -85,7 +92,6 @@ class Task(ABC):
     length: int  # steps of one (padded) example
     tokens: bool = False
     retrieval: bool = False
-    every_step: bool = False  # each step has a label of its own
 
     def parameters(self) -> dict[str, int]:
         """Return the current value of everything `replace` can change."""

@@ -21,7 +21,7 @@ Topics = dict[bytes, int]
 
 
 def sort_words(documents: Sequence[bytes], topics: int, dimensions: int = DIMENSIONS) -> Topics:
-    """Return the topic, from 1 to `topics`, of every word that is neither rare nor common in these documents.
+    """Return the number of the topic of every word that is neither rare nor common in these documents.
 
     Latent semantic analysis: the first singular vectors of words by documents, each entry weighted by how seldom its
     word is, say in which company a word occurs; k-means puts words of the same company together.
@@ -55,16 +55,17 @@ def sort_words(documents: Sequence[bytes], topics: int, dimensions: int = DIMENS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a topic that has lost all its words does no harm
         _, topic = vq.kmeans2(company, company[first], iter=50, minit="matrix")
-    return dict(zip(words, (topic + 1).tolist(), strict=True))
+    return dict(zip(words, topic.tolist(), strict=True))
 
 
-def label_bytes(document: bytes, topics: Topics) -> NDArray[np.int16]:
-    """Return the topic of the word around every byte, 0 where there is none.
+def shares(text: bytes, topics: Topics, count: int) -> NDArray[np.float32]:
+    """Return for each of `count` topics what share of a text its words make up, in bytes.
 
-    >>> label_bytes(b"The Ghost!", {b"ghost": 7})
-    array([0, 0, 0, 0, 7, 7, 7, 7, 7, 0], dtype=int16)
+    >>> shares(b"The Ghost!", {b"ghost": 1}, 3)
+    array([0. , 0.5, 0. ], dtype=float32)
     """
-    labels = np.zeros(len(document), np.int16)
-    for word in WORD.finditer(document.lower()):
-        labels[word.start() : word.end()] = topics.get(word.group(), 0)
-    return labels
+    bytes_of = np.zeros(count, np.float32)
+    for word in WORD.findall(text.lower()):
+        if word in topics:
+            bytes_of[topics[word]] += len(word)
+    return bytes_of / np.float32(max(1, len(text)))

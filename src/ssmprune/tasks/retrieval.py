@@ -13,7 +13,7 @@ from ._data import find_folder
 from ._formats import read_rows
 from ._padding import Documents
 from ._task import Inputs, Lengths, Split, Task
-from ._topics import label_bytes, sort_words
+from ._topics import shares, sort_words
 
 Numbers = NDArray[np.int64]
 LONGEST = 4000  # bytes of a document
@@ -51,7 +51,7 @@ class Retrieval(Task):
     """At most 4,000 bytes a document; x holds the first documents, then the second.
 
     To learn to read before the real pairs: with `documents=1` an example is a piece of one document, `length` bytes of
-    it, and what is asked at every byte is which of 64 topics the word around it belongs to (0: none).
+    it, and what is asked is how much of it is about each of 64 topics.
     """
 
     name = "retrieval"
@@ -68,7 +68,7 @@ class Retrieval(Task):
         if self.documents not in (1, 2):
             raise InputError(f"An example is of 1 or 2 documents; got documents={self.documents}.")
         if self.documents == 1:
-            for name, value in (("outputs", self.topics + 1), ("retrieval", False), ("every_step", True)):
+            for name, value in (("outputs", self.topics), ("retrieval", False)):
                 object.__setattr__(self, name, value)
 
     def read(self, split: str, root: Path) -> Split:
@@ -79,7 +79,7 @@ class Retrieval(Task):
                 f"There is no {FOLDERS[0]}/{FILES[split]} in {root}. It is part of the Long Range Arena: unpack "
                 "https://storage.googleapis.com/long-range-arena/lra_release.gz (7.7 GB) there."
             )
-        return self._read_pairs(folder / FILES[split]) if self.documents == 2 else self._read_words(folder, split)
+        return self._read_pairs(folder / FILES[split]) if self.documents == 2 else self._read_pieces(folder, split)
 
     def _read_pairs(self, path: Path) -> Split:
         texts, pairs, labels = read_pairs(path, self.length)
@@ -90,23 +90,27 @@ class Retrieval(Task):
 
         return Split(labels, read, self.inputs, self.outputs, self.length)
 
-    def _read_words(self, folder: Path, split: str) -> Split:
+    def _read_pieces(self, folder: Path, split: str) -> Split:
         """Cut documents into pieces; those of the training split decide on the topics, whatever is read."""
-        texts, _, _ = read_pairs(folder / FILES["train"], LONGEST)
-        topics = sort_words(texts, self.topics)
-        if split != "train":
-            texts, _, _ = read_pairs(folder / FILES[split], LONGEST)
-        pieces = [(text, at) for text in texts for at in range(0, len(text) - self.length + 1, self.length)]
-        if not pieces:
+        training, _, _ = read_pairs(folder / FILES["train"], LONGEST)
+        topics = sort_words(training, self.topics)
+        texts = training if split == "train" else read_pairs(folder / FILES[split], LONGEST)[0]
+        pieces, usual = self._pieces(texts), self._pieces(training)
+        if not pieces or not usual:
             raise InputError(f"No document has {self.length} bytes; take pieces of fewer.")
-        labelled = {text: label_bytes(text, topics) for text in texts}
-        labels = np.stack([labelled[text][at : at + self.length] for text, at in pieces])
-        tokens = np.stack([as_tokens(text[at : at + self.length]) for text, at in pieces])
+        amounts, others = (np.stack([shares(piece, topics, self.topics) for piece in part]) for part in (pieces, usual))
+        amounts = (amounts - others.mean(0)) / np.maximum(others.std(0), np.finfo(np.float32).tiny)
+        tokens = np.stack([as_tokens(piece) for piece in pieces])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
             return tokens[rows].astype(np.int64), np.full(len(rows), self.length)
 
-        return Split(labels.astype(np.int64), read, self.inputs, self.outputs, self.length)
+        return Split(amounts, read, self.inputs, self.outputs, self.length)
+
+    def _pieces(self, texts: list[bytes]) -> list[bytes]:
+        return [
+            text[at : at + self.length] for text in texts for at in range(0, len(text) - self.length + 1, self.length)
+        ]
 
 
 TASK = Retrieval()

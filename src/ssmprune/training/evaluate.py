@@ -21,7 +21,7 @@ Tick = Callable[[int], object]  # is told how many more examples are done
 
 @dataclass(frozen=True)
 class Score:
-    """Mean cross-entropy and share of right answers over `examples` labels: one per example, or one per step."""
+    """Mean loss and share of right answers (of amounts: of variance explained) over `examples` examples."""
 
     loss: float
     accuracy: float
@@ -39,11 +39,21 @@ def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor 
     return torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device), lengths
 
 
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the losses (batch,): cross-entropies, or mean squared errors where labels are amounts."""
+    if labels.is_floating_point():
+        return (logits - labels).square().mean(-1)
+    return cross_entropy(logits, labels, reduction="none")
+
+
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the sums of loss, right answers and labels, (3,) float64, which add up over batches and processes."""
-    right = (logits.argmax(-1) == labels).sum().double()
-    loss = cross_entropy(logits.double().flatten(0, -2), labels.flatten(), reduction="sum")
-    return torch.stack([loss, right, torch.full_like(loss, labels.numel())])
+    """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes.
+
+    Of amounts, which have unit variance, the right answers are the share of that variance which is explained.
+    """
+    losses = loss_of(logits.double(), labels)
+    right = 1 - losses if labels.is_floating_point() else (logits.argmax(-1) == labels).double()
+    return torch.stack([losses.sum(), right.sum(), torch.full_like(right.sum(), len(labels))])
 
 
 def score(sums: Tensor) -> Score:
@@ -99,8 +109,8 @@ def answers(
 ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
     """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
     check_fits(model, split)
-    if split.labels.ndim > 1:
-        raise InputError("Examples are compared by one answer each; this task asks for an answer at every step.")
+    if split.asks_for_amounts:
+        raise InputError("Right answers are counted of tasks with classes; this task asks for amounts.")
     device = next(model.parameters()).device
     with forward(model, engine) as logits_of:
         for start in range(0, len(split), batch):

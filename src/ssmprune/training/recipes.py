@@ -3,7 +3,7 @@
 A recipe is looked up as `get(task, family, name)`. A `cpu` recipe is its `paper` recipe with the changes
 listed in `CPU`, so `differences` can always say what was cut. `lru` is a model of another paper. A `tune` recipe runs
 half as long as `cpu` at half the rates and without dropout, for a model that is trained already, pruned or not. An
-`easy` recipe comes before `cpu` where that alone may learn nothing: the same task, made easier.
+`easy` recipe comes before `cpu` where that alone may learn nothing: an easier question about the same data.
 `GENERAL` is for tasks that have no recipe. Below the tables stands how a recipe sets learning rates.
 """
 
@@ -67,7 +67,6 @@ class Recipe:
             prenorm=self.prenorm,
             activation=self.activation,
             dropout=self.dropout,
-            pooling="none" if task.every_step else "mean",
             retrieval=task.retrieval,
         )
 

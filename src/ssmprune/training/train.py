@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
@@ -26,7 +25,7 @@ from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
 from ._finite import first_not_finite, has_finite_gradients
-from .evaluate import Score, check_fits, score, tally, tally_split, tensors
+from .evaluate import Score, check_fits, loss_of, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
@@ -117,16 +116,15 @@ def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path |
 def tunable(start: Classifier, wanted: Config) -> Classifier:
     """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training.
 
-    A model for another kind of question (documents to compare, a label at every step) keeps what it has learned up to
-    its last layer, and gets the wanted head with random weights.
+    A model that compares documents, made of one that does not, keeps what that has learned up to its last layer; its
+    head starts with random weights. The same the other way round.
     """
     had = start.config
     if had.family != wanted.family:
         raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
-    same = had.retrieval == wanted.retrieval and (had.pooling == "none") == (wanted.pooling == "none")
-    head = had if same else wanted
-    config = dataclasses.replace(had, outputs=head.outputs, pooling=head.pooling, retrieval=head.retrieval)
-    model = Classifier(dataclasses.replace(config, dropout=wanted.dropout))
+    same = had.retrieval == wanted.retrieval
+    outputs = had.outputs if same else wanted.outputs
+    model = Classifier(dataclasses.replace(had, outputs=outputs, retrieval=wanted.retrieval, dropout=wanted.dropout))
     names = [name for name, _ in start.named_children()] if same else ["encoder", "layers"]
     for name in names:
         model.get_submodule(name).load_state_dict(start.get_submodule(name).state_dict())
@@ -230,7 +228,7 @@ class _Training:
         self._seed_dropout()
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
-        torch.autograd.backward(cross_entropy(logits.flatten(0, -2), labels.flatten()))
+        torch.autograd.backward(loss_of(logits, labels).mean())
         if not has_finite_gradients(self.model):
             raise self._diverged(x, lengths)
         self.optimizer.step()
