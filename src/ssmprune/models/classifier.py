@@ -80,12 +80,16 @@ class Classifier(nn.Module):
         """
         if torch.is_grad_enabled() or self.training:
             return self.at_once(x, lengths)
+        return self.head(self.features(x, lengths))
+
+    def features(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return what the head takes: pooled features (batch, width), or those of every step. For evaluation."""
         self._check(x, lengths)
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
         rows = groups(len(x), x.shape[1], self._built_as.width)
         parts = [self._features(x[row], None if lengths is None else lengths[row], in_parts=True) for row in rows]
-        return self.head(torch.cat(parts))
+        return torch.cat(parts)
 
     def at_once(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the logits of `forward` by a single call of every layer, as gradients and recordings need it."""

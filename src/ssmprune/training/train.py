@@ -25,12 +25,14 @@ from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
 from ._finite import first_not_finite, has_finite_gradients
+from ._new_head import fit_head
 from .evaluate import Score, check_fits, loss_of, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
+STATE = "state.safetensors"
 
 
 class Diverged(InputError):
@@ -91,6 +93,8 @@ def train(
         model = tunable(start, config) if start else Classifier(config)
         check_fits(model, splits.train)
         splits = splits._replace(train=fewer(splits.train, recipe.examples))
+        if start and start.config.retrieval != config.retrieval and not (run.folder / STATE).exists():
+            fit_head(model, splits.train)
         identity = {
             "task": task.name,
             "recipe": asdict(recipe),
@@ -117,7 +121,7 @@ def tunable(start: Classifier, wanted: Config) -> Classifier:
     """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training.
 
     A model that compares documents, made of one that does not, keeps what that has learned up to its last layer; its
-    head starts with random weights. The same the other way round.
+    head has random weights until `fit_head`. The same the other way round.
     """
     had = start.config
     if had.family != wanted.family:
@@ -159,7 +163,9 @@ class _Training:
         if not self.per_epoch:
             short = f"{len(splits.train)} training examples do not fill a batch of {recipe.batch}"
             raise InputError(f"{short}; take a smaller one.")
-        self.state_path, self.best, self.last = (run.folder / f"{n}.safetensors" for n in ("state", "best", "last"))
+        self.state_path, self.best, self.last = (
+            run.folder / name for name in (STATE, "best.safetensors", "last.safetensors")
+        )
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
         self._begin(model)
