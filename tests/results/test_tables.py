@@ -275,8 +275,16 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     assert {one.checkpoint for one in found.cells} == {"spoken"}
     assert all(one.answers.mean() == one.accuracy for one in found.cells if one.split == "test")
     scale = reproduce.Scale(ratios=[0.5], seeds=[0], examples=2)
-    again = reproduce.run_all(reproduce.find_trained(models), scale, tmp_path / "work", Session(tmp_path))
+    again = reproduce.run_all(
+        reproduce.find_trained(models), scale, tmp_path / "work", Session(tmp_path, command="new")
+    )
     assert again.cells == found.cells
+    assert again.about["commands"] == ["new"]
+    part = replace(scale, methods=["last"])
+    partly = reproduce.run_all(
+        reproduce.find_trained(models), part, tmp_path / "work", Session(tmp_path, command="part")
+    )
+    assert partly.about["commands"][1:] == ["new", "part"]
 
     monkeypatch.setattr(sweeping, "RESULTS", out)
     arguments[arguments.index("--work") + 1] = str(tmp_path / "anew")
