@@ -2,9 +2,10 @@
 
 Pictures: `smnist`, `psmnist`, `scifar`, `image`, `pathfinder`, `pathx`. Texts: `text`, `retrieval`, `listops`. Sound:
 `speech`. `_task` says what a task and its splits are; `_data` finds, fetches, unpacks and keeps files, `_formats` reads
-them. Shared by some tasks: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the published ones),
-`_listops_trees`, `_padding` (texts of different lengths). `_sample` is the MNIST inside the package. `_own` loads tasks
-of the user's; docs/extending.md follows one from its data to a report.
+them. Shared by some tasks, or too long for one: `_cifar`, `_contours` (Pathfinder's pictures), `_lra_pictures` (the
+published ones), `_listops_trees`, `_padding` (texts of different lengths), `_topics` (of words, for Retrieval to begin
+with). `_sample` is the MNIST inside the package. `_own` loads tasks of the user's; docs/extending.md follows one from
+its data to a report.
 """
 
 from __future__ import annotations
