@@ -94,9 +94,8 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
         _sweep_more(entry, scale, work, session)
     clock.note()
     results = Results.read(work)
-    if scale.methods is None and {entry["name"] for entry in results.about["checkpoints"]} <= {
-        e.name for e in checkpoints
-    }:
+    swept = {entry["name"] for entry in results.about["checkpoints"]}
+    if scale.methods is None and swept <= {entry.name for entry in checkpoints}:
         # Parts of it may have been done before, by other commands; from nothing, this one alone does all of it.
         return replace(results, about=results.about | {"commands": [session.command]})
     return results
@@ -180,10 +179,8 @@ def write(results: Results, out: Path) -> list[Path]:
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
     page.write(results, out / "report.html")
-    written.append(
-        _write(out / "sweep.json", json.dumps(results.about, indent=2) + "\n")
-    )  # from these a sweep can go on
-    raw = [results.folder / name for name in ("cells.jsonl", SPENT)]
+    written.append(_write(out / "sweep.json", json.dumps(results.about, indent=2) + "\n"))
+    raw = [results.folder / name for name in ("cells.jsonl", SPENT)]  # with sweep.json, what a sweep can go on from
     written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]
     front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]

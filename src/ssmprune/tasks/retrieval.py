@@ -99,7 +99,10 @@ class Retrieval(Task):
         if not pieces or not usual:
             raise InputError(f"No document has {self.length} bytes; take pieces of fewer.")
         amounts, others = (np.stack([shares(piece, topics, self.topics) for piece in part]) for part in (pieces, usual))
-        amounts = (amounts - others.mean(0)) / np.maximum(others.std(0), np.finfo(np.float32).tiny)
+        deviation = others.std(0)
+        amounts = (amounts - others.mean(0)) / np.where(
+            deviation > 0, deviation, np.float32(1)
+        )  # of a topic without words: 0
         tokens = np.stack([as_tokens(piece) for piece in pieces])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:

@@ -22,6 +22,7 @@ EPOCHS = 8
 RATE = 0.001
 DECAY = 1.0  # features are few, examples are not many: a head can learn these by heart
 MEASURED = 64  # batches that batch norms take their statistics from
+SMALLEST = 1e-3  # of the largest deviation: a feature that hardly moves is not blown up to the size of the others
 
 
 def fit_head(model: Classifier, split: Split) -> None:
@@ -32,9 +33,9 @@ def fit_head(model: Classifier, split: Split) -> None:
         parts = [(model.features(x, lengths), labels) for x, labels, lengths in _batches(split)]
         model.train()
     features, labels = torch.stack([features for features, _ in parts]), torch.stack([labels for _, labels in parts])
-    shift = features.flatten(0, 1).mean(0)
-    scale = features.flatten(0, 1).std(0).clamp(min=torch.finfo(features.dtype).tiny)
-    features = (features - shift) / scale  # a rate that suits them all
+    scale, shift = torch.std_mean(features, dim=(0, 1))
+    scale = scale.clamp(min=SMALLEST * float(scale.max()))
+    features = (features - shift) / scale  # so that one rate suits them all
     head = [parameter for part in (model.hidden, model.decoder) if part is not None for parameter in part.parameters()]
     optimizer = torch.optim.AdamW(head, weight_decay=DECAY)
     steps = EPOCHS * len(parts)
