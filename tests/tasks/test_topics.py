@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import get
+from ssmprune.tasks import Split, get, retrieval
 from ssmprune.tasks._topics import RARE, shares, sort_words
 
 THEMES = {
@@ -41,6 +41,7 @@ def test_words_of_one_company_share_a_topic_and_others_do_not(documents):
     of_theme = {theme: {topics[word.encode()] for word in words} for theme, words in THEMES.items()}
     shared = [numbers for numbers in of_theme.values() if len(numbers) == 1]
     assert len(shared) >= len(THEMES) - 2, f"k-means may split one theme and join two others, not more: {of_theme}"
+    assert len(set().union(*shared)) >= len(shared) - 1
     assert set(topics.values()) <= set(range(len(THEMES)))
 
 
@@ -98,6 +99,19 @@ def test_pieces_of_documents_ask_how_much_of_them_is_about_each_topic(root, docu
     assert np.allclose(train.labels.std(0), 1, atol=1e-4)
 
 
+def test_a_topic_that_has_lost_all_its_words_is_never_there(root, monkeypatch):
+    monkeypatch.setattr(retrieval, "sort_words", lambda texts, topics: {b"ghosta": 0})
+    labels = get("retrieval").replace(documents=1, topics=2, length=40).load("train", root).labels
+    assert labels[:, 0].std() == pytest.approx(1, abs=1e-4)
+    assert not labels[:, 1].any()
+
+
 def test_pieces_longer_than_every_document_are_refused(root):
-    with pytest.raises(InputError, match="No document has 4000 bytes"):
+    with pytest.raises(InputError, match="No document is 4000 bytes long"):
         get("retrieval").replace(documents=1, topics=6).load("train", root)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(3), np.zeros((3, 1)), np.full((3, 2), np.nan)], ids=["1-d", "few", "NaN"])
+def test_amounts_of_another_shape_or_none_at_all_are_refused(labels):
+    with pytest.raises(InputError, match=r"finite and of shape \(3, 2\)"):
+        Split(labels.astype(np.float32), lambda rows: (np.zeros((len(rows), 4, 1), np.float32), None), 1, 2, 4)

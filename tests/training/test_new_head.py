@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.tasks._task import Split
+from ssmprune.tasks._task import Split, Task
 from ssmprune.training._new_head import fit_head, take_raw_features
 from ssmprune.training.evaluate import evaluate
+from toy import RECIPE, events, fit
 
 CONFIG = Config("s5", inputs=5, outputs=2, width=6, states=(4,), tokens=True)
 COMPARING = Config("s5", inputs=5, outputs=2, width=6, states=(4,), tokens=True, retrieval=True)
@@ -47,3 +51,46 @@ def test_a_head_learns_from_features_that_stay_as_they_are():
     fit_head(model, documents(3000, seed=2))
     assert evaluate(model, documents(400, seed=1)).accuracy > max(0.85, before)
     assert all(torch.equal(layers[name], value) for name, value in model.named_parameters() if name in layers)
+
+
+class Pairs(Task):
+    name = "pairs"
+    inputs, outputs, length, tokens, retrieval = 5, 2, 20, True, True
+
+    def parameters(self) -> dict[str, int]:
+        return {}
+
+    def replace(self) -> Task:
+        return self
+
+    def read(self, split: str, root: Path) -> Split:
+        return documents(3000, seed=2) if split == "train" else documents(400, seed=1)
+
+
+@pytest.mark.slow
+def test_a_training_fits_a_new_head_once_and_before_anything_else(tmp_path):
+    torch.manual_seed(0)
+    still = dataclasses.replace(RECIPE, epochs=1, batch=100, lr=1e-9, ssm_lr=1e-9, dropout=0.0)
+    for _ in range(2):  # the second time there is nothing left to do
+        result = fit(tmp_path, still, task=Pairs(), start=Classifier(dataclasses.replace(CONFIG, outputs=3)))
+        torch.manual_seed(0)
+    assert result.best_accuracy > 0.85
+    assert [event["examples"] for event in events(tmp_path, "new head")] == [3000]
+
+
+def test_features_that_never_move_do_not_spoil_a_head():
+    split = documents(64, seed=0)
+    constant = Split(split.labels, lambda rows: (np.ones((2 * len(rows), 20), np.int64), None), 5, 2, 20)
+    model = Classifier(COMPARING)
+    fit_head(model, constant)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_features_far_from_zero_keep_their_digits():
+    torch.manual_seed(0)
+    model = Classifier(COMPARING)
+    shift, scale = 100 * torch.ones(6), 2 * torch.ones(6)  # as near as deviations may come to a mean
+    features = shift + scale * torch.randn(8, 6)
+    expected = model.head((features - shift) / scale)
+    take_raw_features(model, shift, scale)
+    assert torch.allclose(model.head(features), expected, atol=5e-3)

@@ -21,13 +21,14 @@ from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.sweeps.cells import Needs, load_subject
 from ssmprune.tasks._task import Split, fewer
 from ssmprune.training.distributed import needs_launch, relaunch
-from ssmprune.training.evaluate import answers, evaluate
+from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
 from ssmprune.training.state import Position, State
 from ssmprune.training.train import Diverged, Run, train, tunable
-from toy import AMOUNTS, PATIENCE, RECIPE, TOY, Toy, events, fit, same
+from toy import AMOUNTS, PATIENCE, RECIPE, TOY, Toy, ToyAmounts, events, fit, same
 
 pytestmark = pytest.mark.slow
 
@@ -179,10 +180,10 @@ def test_amounts_are_learned_and_the_variance_explained_is_counted(tmp_path):
     seen = evaluate(model, split)
     assert seen.examples == len(split)
     assert seen.loss == pytest.approx(error / len(split), rel=1e-9)
-    assert seen.accuracy == result.best_accuracy == pytest.approx(1 - seen.loss)
+    assert seen.accuracy == pytest.approx(1 - seen.loss) == pytest.approx(result.best_accuracy)
     assert seen.accuracy > 0.4
-    with pytest.raises(InputError, match="this task asks for amounts"):
-        next(answers(model, split))
+    with pytest.raises(InputError, match="this one asks for amounts"):
+        load_subject("amounts", model, AMOUNTS, Needs(["val"]), tmp_path)
 
 
 def test_a_model_that_is_to_compare_documents_keeps_all_but_its_head():
@@ -198,6 +199,17 @@ def test_a_model_that_is_to_compare_documents_keeps_all_but_its_head():
     assert all(torch.equal(before[name], back.state_dict()[name]) for name in before if not name.startswith("decoder"))
     again = tunable(model, dataclasses.replace(model.config, outputs=7))
     assert all(torch.equal(after[name], again.state_dict()[name]) for name in after)
+
+
+def test_the_first_model_is_the_best_even_where_it_explains_nothing(tmp_path):
+    class FarAway(ToyAmounts):
+        def read(self, split: str, root: Path) -> Split:
+            near = super().read(split, root)
+            return dataclasses.replace(near, labels=near.labels + np.float32(10))
+
+    result = fit(tmp_path, dataclasses.replace(RECIPE, epochs=1, lr=1e-9, ssm_lr=1e-9), task=FarAway())
+    assert result.best_accuracy < -1
+    assert checkpoint.load(result.best).config.outputs == 2
 
 
 def test_a_parameter_that_is_not_finite_is_named(tmp_path):

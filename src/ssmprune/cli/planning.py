@@ -289,4 +289,8 @@ def _validation(checkpoint: Path, name: str | None, examples: int, root: Path | 
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; name one with --validate."
         )
-    return fewer(cards.task_of(checkpoint, name).load("val", root), examples)
+    from ..training.evaluate import check_has_classes
+
+    split = cards.task_of(checkpoint, name).load("val", root)
+    check_has_classes(split)
+    return fewer(split, examples)

@@ -50,7 +50,7 @@ def job(
         int,
         typer.Option("--seed", min=0, max=2**63 - 1, help="Seed for weights, data order and dropout."),
     ] = 0,
-    start: Annotated[Path | None, typer.Option("--from", help="Fine-tune this checkpoint, whole or pruned.")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Start from this checkpoint, whole or pruned.")] = None,
     devices: Annotated[int, typer.Option("--devices", min=1, help="Number of processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of machines.")] = 1,
     threads: Threads = None,
@@ -163,7 +163,7 @@ def _show(result: Result, title: str, as_json: bool) -> None:
     files = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
     facts = asdict(result) | files
     readable = {key.replace("_", " "): value for key, value in facts.items()}
-    best = "none yet" if result.best_accuracy < 0 else f"{result.best_accuracy:.2%}"  # interrupted before validation
+    best = f"{result.best_accuracy:.2%}" if result.best_epoch else "none yet"  # interrupted before validation
     readable |= {"best accuracy": best, "seconds": f"{result.seconds:,.0f}"}
     show(facts, as_json, table(title, [{"": key, "value": value} for key, value in readable.items()]))
 
@@ -225,7 +225,7 @@ def evaluate(
         "split": split,
         "engine": engine,
         "loss": f"{seen.loss:.4f}",
-        "accuracy": f"{seen.accuracy:.2%}",
+        part.counted: f"{seen.accuracy:.2%}",
         "examples": f"{seen.examples:,}",
     }
     show(facts, as_json, table(str(checkpoint), [readable]))

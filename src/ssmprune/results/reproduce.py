@@ -94,11 +94,17 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
         _sweep_more(entry, scale, work, session)
     clock.note()
     results = Results.read(work)
-    swept = {entry["name"] for entry in results.about["checkpoints"]}
-    if scale.methods is None and swept <= {entry.name for entry in checkpoints}:
-        # Parts of it may have been done before, by other commands; from nothing, this one alone does all of it.
-        return replace(results, about=results.about | {"commands": [session.command]})
-    return results
+    # Parts of it may have been done before, by other commands; from nothing, the last one may do all of it.
+    does_all = session.command and scale.methods is None and _covers(checkpoints, scale, results)
+    return replace(results, about=results.about | {"commands": [session.command]}) if does_all else results
+
+
+def _covers(checkpoints: Sequence[Entry], scale: Scale, results: Results) -> bool:
+    """Tell whether these checkpoints, ratios and seeds are all that there are results of."""
+    about = results.about
+    swept = ([entry["name"] for entry in about["checkpoints"]], about["ratios"], about["seeds"])
+    asked = ([entry.name for entry in checkpoints], scale.ratios, scale.seeds)
+    return all(set(some) <= set(others) for some, others in zip(swept, asked, strict=True))
 
 
 def _sweep_more(entry: Entry, scale: Scale, work: Path, session: Session) -> None:

@@ -19,7 +19,7 @@ from ..models.classifier import Classifier
 from ..plan import Plan
 from ..tasks._task import Split, Task, fewer
 from ..training.calibration_inputs import part_of
-from ..training.evaluate import answers, at_rate, check_fits, tensors
+from ..training.evaluate import answers, at_rate, check_fits, check_has_classes, tensors
 from . import approaches
 from .answers import Right, pack
 from .approaches import Subject
@@ -70,6 +70,7 @@ def load_subject(name: str, model: Classifier, task: Task, needs: Needs, root: P
     splits = {(split, needs.every): at_rate(task, needs.every).load(split, root) for split in needs.splits}
     for split in splits.values():
         check_fits(model, split)
+        check_has_classes(split)
     batches = part_of(task.load("train", root), needs.calibration) if needs.calibration else []
     return Subject(name, task.name, model, splits, batches)
 

@@ -54,7 +54,13 @@ class Split:
         """Refuse labels outside the classes, which would index past the end of the logits."""
         if not len(self.labels):
             raise InputError("No examples: the files were read, but nothing in them belongs to this split.")
-        if not self.asks_for_amounts and (self.labels.min() < 0 or self.labels.max() >= self.outputs):
+        if self.asks_for_amounts:
+            if self.labels.shape != (len(self), self.outputs) or not np.isfinite(self.labels).all():
+                raise InputError(
+                    f"Labels that are amounts must be finite and of shape {(len(self), self.outputs)}, not "
+                    f"{self.labels.shape}; classes must be whole numbers."
+                )
+        elif self.labels.min() < 0 or self.labels.max() >= self.outputs:
             span = f"{self.labels.min()} to {self.labels.max()}"
             raise InputError(f"Labels go from {span}; expected 0 to {self.outputs - 1}. Is this the right file?")
 
@@ -64,8 +70,13 @@ class Split:
 
     @property
     def asks_for_amounts(self) -> bool:
-        """Whether labels are amounts, and no classes."""
+        """Whether labels are amounts rather than classes."""
         return self.labels.dtype.kind == "f"
+
+    @property
+    def counted(self) -> str:
+        """What an evaluation counts, for people."""
+        return "variance explained" if self.asks_for_amounts else "accuracy"
 
     def batch(self, indices: ArrayLike) -> Batch:
         """Return the examples at `indices`, in that order."""
@@ -88,7 +99,7 @@ class Task(ABC):
 
     name: str
     inputs: int  # features per step, or the size of the vocabulary when `tokens`
-    outputs: int  # classes
+    outputs: int  # classes, or amounts
     length: int  # steps of one (padded) example
     tokens: bool = False
     retrieval: bool = False

@@ -23,7 +23,7 @@ Topics = dict[bytes, int]
 def sort_words(documents: Sequence[bytes], topics: int, dimensions: int = DIMENSIONS) -> Topics:
     """Return the number of the topic of every word that is neither rare nor common in these documents.
 
-    Latent semantic analysis: the first singular vectors of words by documents, each entry weighted by how seldom its
+    Latent semantic analysis: the first singular vectors of words by documents, each entry weighted by how rare its
     word is, say in which company a word occurs; k-means puts words of the same company together.
 
     dimensions: how many singular vectors.
@@ -33,21 +33,20 @@ def sort_words(documents: Sequence[bytes], topics: int, dimensions: int = DIMENS
     counts = [Counter(WORD.findall(document.lower())) for document in documents]
     spread = Counter(word for count in counts for word in count)  # word -> in how many documents
     words = sorted(word for word, often in spread.items() if RARE <= often <= COMMON * len(documents))
-    if len(words) < topics:
+    if len(words) < (least := max(2, topics)):
         raise InputError(
-            f"Expected at least {topics} words that occur in {RARE} documents or more, but in at most {COMMON:.0%} of "
+            f"Expected at least {least} words that occur in {RARE} documents or more, but in at most {COMMON:.0%} of "
             f"them; these {len(documents)} documents have {len(words)}."
         )
     place = {word: number for number, word in enumerate(words)}
-    weight = {word: np.log(len(documents) / spread[word]) for word in words}
-    entries = [
-        (row, place[word], (1 + np.log(often)) * weight[word])
-        for row, count in enumerate(counts)
-        for word, often in count.items()
-        if word in place
-    ]
-    rows, columns, values = map(np.array, zip(*entries, strict=True))
-    table = sparse.csr_matrix((values, (rows, columns)), (len(documents), len(words)))
+    weight = np.log([len(documents) / spread[word] for word in words])
+    known = [{place[word]: often for word, often in count.items() if word in place} for count in counts]
+    rows, columns = (
+        np.repeat(np.arange(len(known)), list(map(len, known))),
+        np.concatenate([list(row) for row in known]),
+    )
+    often = np.concatenate([list(row.values()) for row in known])
+    table = sparse.csr_matrix(((1 + np.log(often)) * weight[columns], (rows, columns)), (len(documents), len(words)))
     smaller = min(table.shape)
     _, _, company = linalg.svds(table, k=min(dimensions, smaller - 1), v0=np.ones(smaller))  # else it starts at random
     company = company.T / np.linalg.norm(company, axis=0)[:, None]

@@ -1,4 +1,7 @@
-"""LRA Retrieval: are two papers, read byte by byte, linked by citations? (ACL Anthology Network)"""
+"""LRA Retrieval: are two papers, read byte by byte, linked by citations? (ACL Anthology Network)
+
+And what a single text is about, to learn to read from.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class Retrieval(Task):
     """At most 4,000 bytes a document; x holds the first documents, then the second.
 
     To learn to read before the real pairs: with `documents=1` an example is a piece of one document, `length` bytes of
-    it, and what is asked is how much of it is about each of 64 topics.
+    it, and what is asked is how much of it is about each of the `topics`.
     """
 
     name = "retrieval"
@@ -96,24 +99,23 @@ class Retrieval(Task):
         topics = sort_words(training, self.topics)
         texts = training if split == "train" else read_pairs(folder / FILES[split], LONGEST)[0]
         pieces, usual = self._pieces(texts), self._pieces(training)
-        if not pieces or not usual:
-            raise InputError(f"No document has {self.length} bytes; take pieces of fewer.")
         amounts, others = (np.stack([shares(piece, topics, self.topics) for piece in part]) for part in (pieces, usual))
         deviation = others.std(0)
-        amounts = (amounts - others.mean(0)) / np.where(
-            deviation > 0, deviation, np.float32(1)
-        )  # of a topic without words: 0
+        deviation[deviation == 0] = 1  # of a topic that has lost all its words
+        amounts = (amounts - others.mean(0)) / deviation
         tokens = np.stack([as_tokens(piece) for piece in pieces])
 
         def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
-            return tokens[rows].astype(np.int64), np.full(len(rows), self.length)
+            return tokens[rows].astype(np.int64), np.full(len(rows), self.length, np.int64)
 
         return Split(amounts, read, self.inputs, self.outputs, self.length)
 
     def _pieces(self, texts: list[bytes]) -> list[bytes]:
-        return [
-            text[at : at + self.length] for text in texts for at in range(0, len(text) - self.length + 1, self.length)
-        ]
+        starts = [range(0, len(text) - self.length + 1, self.length) for text in texts]
+        pieces = [text[at : at + self.length] for text, places in zip(texts, starts, strict=True) for at in places]
+        if not pieces:
+            raise InputError(f"No document is {self.length} bytes long; choose a smaller `length`.")
+        return pieces
 
 
 TASK = Retrieval()

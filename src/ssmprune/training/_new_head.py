@@ -15,26 +15,33 @@ from torch import Tensor, nn
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..tasks._task import Split
-from .evaluate import loss_of, tensors
+from .evaluate import Tick, loss_of, tensors
 
 BATCH = 32
 EPOCHS = 8
 RATE = 0.001
-DECAY = 1.0  # features are few, examples are not many: a head can learn these by heart
+DECAY = 1.0  # strong: a head can learn some thousand examples by heart
 MEASURED = 64  # batches that batch norms take their statistics from
-SMALLEST = 1e-3  # of the largest deviation: a feature that hardly moves is not blown up to the size of the others
+# A feature that hardly moves is not blown up to the size of the others: its deviation counts as at least these shares
+# of the largest one, and of its own mean, which raw features make the head subtract in single precision.
+OF_LARGEST, OF_MEAN = 1e-3, 0.02
 
 
-def fit_head(model: Classifier, split: Split) -> None:
+def fit_head(model: Classifier, split: Split, tick: Tick = lambda count: None) -> None:
     """Fit the head of a model to the features that its layers give for the examples of a split."""
+    device = next(model.parameters()).device
     with torch.no_grad():
-        measure_statistics(model, ((x, lengths) for x, _, lengths in _batches(split, MEASURED)))
+        measure_statistics(model, ((x, lengths) for x, _, lengths in _batches(split, device, MEASURED)))
         model.eval()
-        parts = [(model.features(x, lengths), labels) for x, labels, lengths in _batches(split)]
+        parts = []
+        for x, labels, lengths in _batches(split, device):
+            parts.append((model.features(x, lengths), labels))
+            tick(len(labels))
         model.train()
     features, labels = torch.stack([features for features, _ in parts]), torch.stack([labels for _, labels in parts])
-    scale, shift = torch.std_mean(features, dim=(0, 1))
-    scale = scale.clamp(min=SMALLEST * float(scale.max()))
+    scale, shift = torch.std_mean(features, dim=(0, 1), correction=0)
+    scale = torch.maximum(scale.clamp(min=OF_LARGEST * float(scale.max())), OF_MEAN * shift.abs())
+    scale[scale == 0] = 1
     features = (features - shift) / scale  # so that one rate suits them all
     head = [parameter for part in (model.hidden, model.decoder) if part is not None for parameter in part.parameters()]
     optimizer = torch.optim.AdamW(head, weight_decay=DECAY)
@@ -54,11 +61,10 @@ def take_raw_features(model: Classifier, shift: Tensor, scale: Tensor) -> None:
     if model.hidden is None:
         _absorb(model.decoder, model.decoder.weight / scale, model.decoder.weight @ (shift / scale))
         return
-    a, b, difference, product = model.hidden.weight.chunk(4, dim=1)
-    # (a - s)(b - s) = ab - sa - sb + s²
-    linear, quadratic, offset = shift / scale, product / scale**2, (a + b) @ (shift / scale)
-    weight = [a / scale - quadratic * shift, b / scale - quadratic * shift, difference / scale, quadratic]
-    _absorb(model.hidden, torch.cat(weight, dim=1), offset - product @ linear**2)
+    of_a, of_b, of_difference, of_product = model.hidden.weight.chunk(4, dim=1)
+    product, shifted = of_product / scale**2, shift / scale  # (a - s)(b - s) = ab - sa - sb + s²
+    weight = [of_a / scale - product * shift, of_b / scale - product * shift, of_difference / scale, product]
+    _absorb(model.hidden, torch.cat(weight, dim=1), (of_a + of_b) @ shifted - of_product @ shifted**2)
 
 
 def _absorb(layer: nn.Linear, weight: Tensor, offset: Tensor) -> None:
@@ -66,9 +72,11 @@ def _absorb(layer: nn.Linear, weight: Tensor, offset: Tensor) -> None:
     layer.bias.sub_(offset)
 
 
-def _batches(split: Split, count: int | None = None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+def _batches(
+    split: Split, device: torch.device, count: int | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Yield whole batches of examples in a random order that is always the same."""
     order = np.random.default_rng(0).permutation(len(split))
     size = min(BATCH, len(split))
     for batch in order[: len(order) // size * size].reshape(-1, size)[:count]:
-        yield tensors(split.batch(batch), torch.device("cpu"))
+        yield tensors(split.batch(batch), device)

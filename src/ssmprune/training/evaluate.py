@@ -49,7 +49,7 @@ def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes.
 
-    Of amounts, which have unit variance, the right answers are the share of that variance which is explained.
+    For amounts, which have unit variance, the right answers are the share of that variance which is explained.
     """
     losses = loss_of(logits.double(), labels)
     right = 1 - losses if labels.is_floating_point() else (logits.argmax(-1) == labels).double()
@@ -69,10 +69,18 @@ def score(sums: Tensor) -> Score:
 def check_fits(model: Classifier, split: Split) -> None:
     """Refuse data that are not of the model's kind."""
     config = model.config
-    sizes = {"inputs": (config.inputs, split.inputs), "classes": (config.outputs, split.outputs)}
+    sizes = {"inputs": (config.inputs, split.inputs), "outputs": (config.outputs, split.outputs)}
     for what, (has, needed) in sizes.items():
         if has != needed:
             raise InputError(f"The model has {has} {what}, the task {needed}; is it a model for this task?")
+
+
+def check_has_classes(split: Split) -> None:
+    """Refuse examples that have no right answers to be counted."""
+    if split.asks_for_amounts:
+        raise InputError(
+            "Points of accuracy are for tasks with classes; this one asks for amounts. `ssmprune evaluate` takes both."
+        )
 
 
 @torch.no_grad()
@@ -109,8 +117,6 @@ def answers(
 ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
     """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
     check_fits(model, split)
-    if split.asks_for_amounts:
-        raise InputError("Right answers are counted of tasks with classes; this task asks for amounts.")
     device = next(model.parameters()).device
     with forward(model, engine) as logits_of:
         for start in range(0, len(split), batch):

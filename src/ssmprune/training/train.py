@@ -32,7 +32,6 @@ from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
-STATE = "state.safetensors"
 
 
 class Diverged(InputError):
@@ -93,8 +92,6 @@ def train(
         model = tunable(start, config) if start else Classifier(config)
         check_fits(model, splits.train)
         splits = splits._replace(train=fewer(splits.train, recipe.examples))
-        if start and start.config.retrieval != config.retrieval and not (run.folder / STATE).exists():
-            fit_head(model, splits.train)
         identity = {
             "task": task.name,
             "recipe": asdict(recipe),
@@ -105,7 +102,10 @@ def train(
             "model": model.config.to_dict(),
         }
         with collect_stop_requests(group.size == 1) as requests:
-            return _Training(model, recipe, splits, run, group, pruning, identity).run_until(requests)
+            training = _Training(model, recipe, splits, run, group, pruning, identity)
+            if start and start.config.retrieval != config.retrieval and not training.position.step:
+                training.fit_head()
+            return training.run_until(requests)
 
 
 def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
@@ -163,9 +163,7 @@ class _Training:
         if not self.per_epoch:
             short = f"{len(splits.train)} training examples do not fill a batch of {recipe.batch}"
             raise InputError(f"{short}; take a smaller one.")
-        self.state_path, self.best, self.last = (
-            run.folder / name for name in (STATE, "best.safetensors", "last.safetensors")
-        )
+        self.state_path, self.best, self.last = (run.folder / f"{n}.safetensors" for n in ("state", "best", "last"))
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
         self._begin(model)
@@ -184,6 +182,13 @@ class _Training:
         if not saved:
             self.write("start", parameters=parameters(model), **self.identity)
 
+    def fit_head(self) -> None:
+        """Let the head catch up with layers that were trained for another kind of question."""
+        split, shown = self.splits.train, self.run.progress and self.group.rank == 0
+        with Bar("fitting a new head", len(split), shown=shown) as bar:
+            fit_head(self.model, split, tick=bar.update)
+        self.write("new head", examples=len(split))
+
     def _take(self, model: Classifier) -> None:
         """Go on with this model and a fresh optimiser."""
         self.model = model.to(self.group.device).train()
@@ -199,7 +204,7 @@ class _Training:
                 seen = self.advance()
                 self.prune()
                 epoch, rest = divmod(position.step, self.per_epoch)
-                figures = f"loss {seen.loss:.3f}  accuracy {seen.accuracy:.1%}"
+                figures = f"loss {seen.loss:.3f}  {self.splits.train.counted} {seen.accuracy:.1%}"
                 bar.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", figures)
                 if rest == 0:
                     bar.say(self.validate(epoch))
@@ -222,7 +227,7 @@ class _Training:
         self._take(small)
         for name, parameter in small.named_parameters():
             self.optimizer.state[parameter] = moments.get(name, {})
-        self.position.best_accuracy = -1.0  # of larger models
+        self.position.best_epoch = 0  # what was best so far are larger models
         self.write("pruning", ratio=ratio, states=list(small.config.states))
 
     def advance(self) -> Score:
@@ -287,7 +292,7 @@ class _Training:
         seen = score(self.group.total(tally_split(self.model, self.splits.val, self.recipe.batch, mine)))
         if self.group.rank == 0:
             checkpoint.save(self.model, self.last)
-        if seen.accuracy > self.position.best_accuracy:
+        if not self.position.best_epoch or seen.accuracy > self.position.best_accuracy:
             self.position.best_accuracy, self.position.best_epoch = seen.accuracy, epoch
             if self.group.rank == 0:
                 checkpoint.save(self.model, self.best)
@@ -295,7 +300,7 @@ class _Training:
         if self.group.rank == 0:  # at every epoch: a training that is killed leaves them, too
             cards.write_card(self.best, cards.of_training(self.run.folder / "log.jsonl") | self.run.card)
             cards.pass_on(self.best, self.last)
-        return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
+        return f"epoch {epoch}: validation loss {seen.loss:.4f}, {self.splits.val.counted} {seen.accuracy:.2%}"
 
     def save(self) -> None:
         """Log the steps since the last save, then write the state: a log may be ahead of it, never behind."""
