@@ -20,14 +20,13 @@ from safetensors.torch import load_file
 from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
-from ssmprune.models.config import Config
 from ssmprune.sweeps.cells import Needs, load_subject
 from ssmprune.tasks._task import Split, fewer
 from ssmprune.training.distributed import needs_launch, relaunch
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
 from ssmprune.training.state import Position, State
-from ssmprune.training.train import Diverged, Run, train, tunable
+from ssmprune.training.train import Diverged, Run, train
 from toy import AMOUNTS, PATIENCE, RECIPE, TOY, Toy, ToyAmounts, events, fit, same
 
 pytestmark = pytest.mark.slow
@@ -184,21 +183,6 @@ def test_amounts_are_learned_and_the_variance_explained_is_counted(tmp_path):
     assert seen.accuracy > 0.4
     with pytest.raises(InputError, match="this one asks for amounts"):
         load_subject("amounts", model, AMOUNTS, Needs(["val"]), tmp_path)
-
-
-def test_a_model_that_is_to_compare_documents_keeps_all_but_its_head():
-    config = Config("s5", inputs=9, outputs=5, width=4, states=(3, 3), tokens=True, dropout=0.1)
-    start = Classifier(config)
-    model = tunable(start, dataclasses.replace(config, outputs=2, retrieval=True, dropout=0.0)).eval()
-    assert model.config == dataclasses.replace(config, outputs=2, retrieval=True, dropout=0.0)
-    assert model(torch.ones(4, 7, dtype=torch.long)).shape == (2, 2)
-    before, after = start.state_dict(), model.state_dict()
-    assert all(torch.equal(before[name], after[name]) for name in before if not name.startswith("decoder"))
-    back = tunable(model, config)
-    assert back.config == config
-    assert all(torch.equal(before[name], back.state_dict()[name]) for name in before if not name.startswith("decoder"))
-    again = tunable(model, dataclasses.replace(model.config, outputs=7))
-    assert all(torch.equal(after[name], again.state_dict()[name]) for name in after)
 
 
 def test_the_first_model_is_the_best_even_where_it_explains_nothing(tmp_path):

@@ -3,8 +3,8 @@
 `train` has the loop, resumable to the bit; `recipes` the paper's hyperparameters and what fits a CPU; `gradual_pruning`
 removes states while training; `recovery` lets a pruned model learn the whole model's answers again, from the `_lessons`
 that unlabelled inputs are, `rounds` does so between several cuts. `state` is either of them on disk, `_finite` finds
-where numbers ran away, `_new_head` fits a head to layers that were trained for something else, `distributed` makes
-several processes one. `evaluate` counts right answers; `calibration_inputs` gives inputs without labels.
+where numbers ran away, `_start` takes over a model that is trained already, `distributed` makes several processes one.
+`evaluate` counts right answers; `calibration_inputs` gives inputs without labels.
 
 `recover` stands here, so that `import ssmprune` does not import torch.
 """

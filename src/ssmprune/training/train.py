@@ -20,12 +20,11 @@ from ..models import cards, checkpoint
 from ..models._size import parameters
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
-from ..models.config import Config
 from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
 from ._finite import first_not_finite, has_finite_gradients
-from ._new_head import fit_head
+from ._start import fit_head, tunable
 from .evaluate import Score, check_fits, loss_of, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
@@ -115,24 +114,6 @@ def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path |
     if start is not None:
         check_fits(tunable(start, recipe.config(task, examples.inputs, examples.outputs)), examples)
     distributed.check_shares(recipe.batch, processes)
-
-
-def tunable(start: Classifier, wanted: Config) -> Classifier:
-    """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training.
-
-    A model that compares documents, made of one that does not, keeps what that has learned up to its last layer; its
-    head has random weights until `fit_head`. The same the other way round.
-    """
-    had = start.config
-    if had.family != wanted.family:
-        raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
-    same = had.retrieval == wanted.retrieval
-    outputs = had.outputs if same else wanted.outputs
-    model = Classifier(dataclasses.replace(had, outputs=outputs, retrieval=wanted.retrieval, dropout=wanted.dropout))
-    names = [name for name, _ in start.named_children()] if same else ["encoder", "layers"]
-    for name in names:
-        model.get_submodule(name).load_state_dict(start.get_submodule(name).state_dict())
-    return model
 
 
 def resize(model: Classifier, saved: State[Position]) -> Classifier:

@@ -1,4 +1,4 @@
-"""A new head on trained layers."""
+"""Starting from trained layers, with a new head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks._task import Split, Task
-from ssmprune.training._new_head import fit_head, take_raw_features
+from ssmprune.training._start import fit_head, take_raw_features, tunable
 from ssmprune.training.evaluate import evaluate
 from toy import RECIPE, events, fit
 
@@ -28,6 +28,21 @@ def test_a_head_for_standardised_features_becomes_the_same_for_raw_ones(config):
     expected = model.head((features - shift) / scale)
     take_raw_features(model, shift, scale)
     assert torch.allclose(model.head(features), expected, atol=1e-12)
+
+
+def test_a_model_that_is_to_compare_documents_keeps_all_but_its_head():
+    config = Config("s5", inputs=9, outputs=5, width=4, states=(3, 3), tokens=True, dropout=0.1)
+    start = Classifier(config)
+    model = tunable(start, dataclasses.replace(config, outputs=2, retrieval=True, dropout=0.0)).eval()
+    assert model.config == dataclasses.replace(config, outputs=2, retrieval=True, dropout=0.0)
+    assert model(torch.ones(4, 7, dtype=torch.long)).shape == (2, 2)
+    before, after = start.state_dict(), model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before if not name.startswith("decoder"))
+    back = tunable(model, config)
+    assert back.config == config
+    assert all(torch.equal(before[name], back.state_dict()[name]) for name in before if not name.startswith("decoder"))
+    again = tunable(model, dataclasses.replace(model.config, outputs=7))
+    assert all(torch.equal(after[name], again.state_dict()[name]) for name in after)
 
 
 def documents(count: int, seed: int) -> Split:

@@ -1,19 +1,22 @@
-"""A new head on layers that have learned to read: fitted alone first, while the features stay as they are.
+"""Starting from a model that is trained already, also for another kind of question.
 
-A random head on trained layers sends them noise for gradients, and they forget what they know before it has learned
-anything.
+Then its layers stay and the head is new. It is fitted alone first, while the features stay as they are: a random head
+on trained layers sends them noise for gradients, and they forget what they know before it has learned anything.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
+from ..models.config import Config
 from ..tasks._task import Split
 from .evaluate import Tick, loss_of, tensors
 
@@ -25,6 +28,24 @@ MEASURED = 64  # batches that batch norms take their statistics from
 # A feature that hardly moves is not blown up to the size of the others: its deviation counts as at least these shares
 # of the largest one, and of its own mean, which raw features make the head subtract in single precision.
 OF_LARGEST, OF_MEAN = 1e-3, 0.02
+
+
+def tunable(start: Classifier, wanted: Config) -> Classifier:
+    """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training.
+
+    A model that compares documents, made of one that does not, keeps what that has learned up to its last layer; its
+    head has random weights until `fit_head`. The same the other way round.
+    """
+    had = start.config
+    if had.family != wanted.family:
+        raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
+    same = had.retrieval == wanted.retrieval
+    outputs = had.outputs if same else wanted.outputs
+    model = Classifier(dataclasses.replace(had, outputs=outputs, retrieval=wanted.retrieval, dropout=wanted.dropout))
+    names = [name for name, _ in start.named_children()] if same else ["encoder", "layers"]
+    for name in names:
+        model.get_submodule(name).load_state_dict(start.get_submodule(name).state_dict())
+    return model
 
 
 def fit_head(model: Classifier, split: Split, tick: Tick = lambda count: None) -> None:
