@@ -145,7 +145,7 @@ class Task(ABC):
 
 def features(
     raw: NDArray[Any],  # (examples, length, inputs), compact
-    labels: NDArray[Any],  # (examples,)
+    labels: NDArray[Any],  # (examples,), or amounts (examples, outputs)
     outputs: int,
     scale: ArrayLike,  # x = raw * scale + shift, per input
     shift: ArrayLike = 0.0,
@@ -156,7 +156,8 @@ def features(
     def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
         return raw[rows].astype(np.float32) * factor + offset, None
 
-    return Split(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1])
+    kind = np.int64 if labels.ndim == 1 else np.float32
+    return Split(labels.astype(kind), read, raw.shape[2], outputs, raw.shape[1])
 
 
 def split_published(published: Split, split: str) -> Split:
