@@ -156,8 +156,8 @@ def features(
     def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
         return raw[rows].astype(np.float32) * factor + offset, None
 
-    kind = np.int64 if labels.ndim == 1 else np.float32
-    return Split(labels.astype(kind), read, raw.shape[2], outputs, raw.shape[1])
+    answers: Labels = labels.astype(np.int64) if labels.ndim == 1 else labels.astype(np.float32)
+    return Split(answers, read, raw.shape[2], outputs, raw.shape[1])
 
 
 def split_published(published: Split, split: str) -> Split:
