@@ -24,7 +24,7 @@ BATCH = 32
 EPOCHS = 8
 RATE = 0.001
 DECAY = 1.0  # strong: a head can learn some thousand examples by heart
-MEASURED = 64  # batches that batch norms take their statistics from
+MEASURED = 64  # batches that batch norms take their statistics for evaluation from
 # A feature that hardly moves is not blown up to the size of the others: its deviation counts as at least these shares
 # of the largest one, and of its own mean, which raw features make the head subtract in single precision.
 OF_LARGEST, OF_MEAN = 1e-3, 0.02

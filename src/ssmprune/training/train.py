@@ -24,13 +24,11 @@ from ..progress import Bar
 from ..tasks._task import Split, Task, fewer
 from . import distributed
 from ._finite import first_not_finite, has_finite_gradients
-from ._start import fit_head, tunable
+from ._start import MEASURED, fit_head, tunable
 from .evaluate import Score, check_fits, loss_of, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .recipes import Recipe, parameter_groups, warmup_cosine
 from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
-
-MEASURED = 64  # batches that batch norms take their statistics for evaluation from
 
 
 class Diverged(InputError):
@@ -208,7 +206,7 @@ class _Training:
         self._take(small)
         for name, parameter in small.named_parameters():
             self.optimizer.state[parameter] = moments.get(name, {})
-        self.position.best_epoch = 0  # what was best so far are larger models
+        self.position.best_epoch = 0  # the best model so far was a larger one
         self.write("pruning", ratio=ratio, states=list(small.config.states))
 
     def advance(self) -> Score:
