@@ -2,10 +2,12 @@
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
 and writes the table of checkpoints/README.md anew. A model that was trained on shortened sequences can be tested on
-longer ones: --length. Pin its numbers afterwards: python scripts/pin.py NAME.
+longer ones: --length. NAME may be variants/NAME, for a model that differs in its seed or its epochs from one that is
+shipped; it has no row in the table. Pin its numbers afterwards: python scripts/pin.py NAME.
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +40,11 @@ def main(
     start: Path | None,
     first: str,
     length: int | None,
+    epochs: int | None,
     note: str | None,
 ) -> None:
     """Write the checkpoint, its card and the table."""
-    card = trained(run, recipe or ("tune" if start else "cpu"), start)
+    card = trained(run, recipe or ("tune" if start else "cpu"), start, epochs)
     if start:
         before = trained(start.parent, first)
         card["before"] = {key: before[key] for key in ("command", "epochs", "seconds")}
@@ -57,17 +60,19 @@ def main(
     write_table()
 
 
-def trained(run: Path, recipe: str, start: Path | None = None) -> dict[str, Any]:
-    """Return the card of a training by a recipe as it stands, all of it, from scratch or from a checkpoint."""
+def trained(run: Path, recipe: str, start: Path | None = None, epochs: int | None = None) -> dict[str, Any]:
+    """Return the card of a whole training by a recipe, with other epochs perhaps, from scratch or from a checkpoint."""
     card = cards.of_training(run / "log.jsonl")
     task, family, seed = card["task"], card["model"], card["seed"]
-    if recipes.Recipe(**card["settings"]) != recipes.get(task, family, recipe):
+    wanted = recipes.get(task, family, recipe)
+    if recipes.Recipe(**card["settings"]) != replace(wanted, epochs=epochs or wanted.epochs):
         raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
     if card["epochs"] != card["settings"]["epochs"]:
         raise SystemExit(f"{run} has done {card['epochs']} of {card['settings']['epochs']} epochs.")
     if bool(card.pop("start", None)) != bool(start) or card.get("pruning"):
         raise SystemExit(f"{run} began with another model than --from says, or lost states along the way.")
     command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1"
+    command += f" --epochs {epochs}" if epochs else ""
     command += f" --out runs/{run.name}" + (f" --from runs/{start.parent.name}/{start.name}" if start else "")
     return card | {"recipe": recipe, "command": command}
 
@@ -106,5 +111,6 @@ if __name__ == "__main__":
     parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that the training began with")
     parser.add_argument("--first", default="cpu", help="the recipe of that checkpoint")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
+    parser.add_argument("--epochs", type=int, help="of the training, where they are not the recipe's")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))

@@ -172,6 +172,30 @@ def test_a_claim_about_order_holds_where_pairs_differ_significantly(results):
     assert "better on 1, worse on 0 of 1" in order["why"]
 
 
+def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(results):
+    def claims(lead_of_few: int) -> list[dict]:
+        """Let LAST have 20 more right answers than Uniform after many epochs, `lead_of_few` after few."""
+        right = {("easy", "last"): 70, ("hard", "last"): 50 + lead_of_few}
+        cells = []
+        for one in results.cells:
+            if one.method in ("last", "uniform-hinf") and one.key[2:6] == (0.5, 0, "test", 100):
+                count = right.get((one.checkpoint, one.method), 50)
+                one = replace(one, right=pack(np.arange(100) < count), accuracy=count / 100)
+            cells.append(one)
+        claim = "LAST's lead over Uniform grows with training (smnist S5, at 50%)"
+        return rows(replace(results, cells=cells), "claims", claim=claim)
+
+    assert claims(5) == [], "no card says how long they were trained"
+    for entry, epochs in zip(results.about["checkpoints"][:2], (6, 1), strict=True):
+        entry |= {"task": "smnist", "card": {"settings": {"epochs": epochs}, "epochs": epochs}}
+    (grows,) = claims(5)
+    assert grows["ours"] == "after 1 epoch: +5.00 points; after 6 epochs: +20.00 points"
+    assert grows["verdict"] == "holds"
+    assert "hard and easy on the same 100 examples" in grows["why"]
+    (hardly,) = claims(18)
+    assert hardly["verdict"] == "does not hold", "two examples more may be chance"
+
+
 def test_every_method_at_its_own_largest_ratio(results):
     (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
     assert [str(uniform[name]) for name in ("of the grid, %", "largest ratio, %")] == ["20", "30.0"]

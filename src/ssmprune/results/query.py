@@ -68,10 +68,10 @@ class Group:
         return any(entry["name"] == f"{self.task}-{self.family}" for entry in self.entries)
 
     @property
-    def seconds(self) -> float:
-        """Return how long they were trained on average, 0 where no card says it."""
+    def epochs(self) -> float:
+        """Return how many epochs they were trained for on average, 0 where no card says it."""
         cards = [entry.get("card") or {} for entry in self.entries]
-        return float(np.mean([card.get("seconds", 0) + card.get("before", {}).get("seconds", 0) for card in cards]))
+        return float(np.mean([card.get("epochs", 0) + card.get("before", {}).get("epochs", 0) for card in cards]))
 
 
 def _training(entry: dict[str, Any]) -> str:

@@ -21,12 +21,12 @@ from . import figures, page, table_formats, tables
 from .query import BUDGET, Query
 from .table_formats import Table, escape_markdown
 
-SEEDS = "seeds"  # the folder, below that of the checkpoints, of the same models trained with other seeds
-SEEDED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
+VARIANTS = "variants"  # the folder, below that of the checkpoints, of models with another seed or less training
+COMPARED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
 # What one would choose between; how far the others go is not worth a search each.
-SEARCHED = (*SEEDED, *tables.AROUND_SURGEON)
+SEARCHED = (*COMPARED, *tables.AROUND_SURGEON)
 TIMED = ("last", "surgeon")  # speed depends on the sizes alone, so these stand for all
-SLOWED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what is tried at half the sampling rate
+SLOWED = COMPARED  # what is tried at half the sampling rate
 SHOWN = ("claims", "average", "surgeon", "rate", "speed")  # tables on the front page; it links to the others
 SPENT = "seconds.txt"  # what all runs into a folder took together
 NOTED = 10.0  # seconds, after which the time spent is written down again
@@ -64,11 +64,11 @@ class Scale:
 
 
 def find_trained(folder: Path, names: Sequence[str] | None = None) -> list[Entry]:
-    """Return the checkpoints of a folder, and of `seeds` below it, that have a card: all, or those with these names.
+    """Return the checkpoints of a folder, and of `variants` below it, that have a card: all, or those with these names.
 
     Sequences are as long as they were in training, also where a model can read longer ones.
     """
-    found = sorted(folder.glob("*.safetensors")) + sorted((folder / SEEDS).glob("*.safetensors"))
+    found = sorted(folder.glob("*.safetensors")) + sorted((folder / VARIANTS).glob("*.safetensors"))
     files = {file.stem: file for file in found if card_path(file).is_file()}
     if not files:
         raise InputError(f"{folder} holds no checkpoint with a card; train one with `ssmprune train`, or name another.")
@@ -85,9 +85,9 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
     """Do all the sweeps, into a folder from which an interrupted run resumes."""
     clock = Clock(work)
     session = clock.watching(session or Session())
-    seeded = [entry for entry in checkpoints if entry.file.parent.name == SEEDS]
-    others = [entry for entry in checkpoints if entry not in seeded]
-    for group, usual in ((others, approaches.default()), (seeded, SEEDED)):
+    variants = [entry for entry in checkpoints if entry.file.parent.name == VARIANTS]
+    others = [entry for entry in checkpoints if entry not in variants]
+    for group, usual in ((others, approaches.default()), (variants, COMPARED)):
         if group and scale.wants(usual):
             sweep(group, scale.sweep(usual), work, session)
     for entry in checkpoints:
