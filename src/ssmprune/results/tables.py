@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import one_of
 from ..methods import LAST
+from ..sweeps.cells import CALIBRATION, CALIBRATION_STEPS, FEWEST
 from ..sweeps.store import FULL, Cell, Results
 from ..targets.bisection import Largest
 from . import paper
@@ -164,7 +165,8 @@ def surgeon(query: Query) -> Table:
         if len(main) > 1:
             means = {name: _mean([row[name] for row in main]) for name in map(label, methods)}
             rows.append({"checkpoint": f"average of {family.upper()} over {len(main)} tasks", **means})
-    note = "In per cent of the states. The surgeon and the refits see 200 unlabelled training sequences."
+    note = f"In per cent of the states. The surgeon and the refits see {CALIBRATION} unlabelled training sequences; of "
+    note += f"long ones as many as have {CALIBRATION_STEPS:,} steps, but at least {FEWEST}."
     return Table(f"Largest ratio (%) that loses at most {query.budget:g} point", rows, [note, how_chosen(query)])
 
 

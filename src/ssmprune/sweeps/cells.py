@@ -13,6 +13,7 @@ from .. import apply
 from ..bench.speed import evaluation
 from ..bench.subjects import AT_ONCE
 from ..bench.timing import time_in_turns
+from ..calibration.batches import Unlabelled
 from ..errors import InputError
 from ..models._size import parameters
 from ..models.classifier import Classifier
@@ -26,6 +27,8 @@ from .approaches import Subject
 from .store import FULL, Cell, Key
 
 CALIBRATION = 200  # unlabelled training sequences
+# Of long sequences fewer say as much, and a re-fit takes as long as they have steps.
+CALIBRATION_STEPS, FEWEST = 320_000, 40
 ROUNDS = 3  # of timing
 
 
@@ -71,8 +74,12 @@ def load_subject(name: str, model: Classifier, task: Task, needs: Needs, root: P
     for split in splits.values():
         check_fits(model, split)
         check_has_classes(split)
-    batches = part_of(task.load("train", root), needs.calibration) if needs.calibration else []
+    batches = _calibration(task.load("train", root), needs.calibration) if needs.calibration else []
     return Subject(name, task.name, model, splits, batches)
+
+
+def _calibration(split: Split, sequences: int) -> list[Unlabelled]:
+    return part_of(split, min(sequences, max(FEWEST, CALIBRATION_STEPS // split.length)))
 
 
 def batch_size(split: Split) -> int:
