@@ -196,6 +196,14 @@ def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(res
     assert hardly["verdict"] == "does not hold", "two examples more may be chance"
 
 
+def test_the_front_page_names_whose_test_set_is_not_whole(results):
+    results.about["checkpoints"][1]["card"] = {"test_examples": 400}
+    results.about["checkpoints"][2]["card"] = {"test_examples": 100}
+    part = replace(results, cells=[one for one in results.cells if one.checkpoint == "easy" or one.examples == 100])
+    assert "the whole test set, at most 500 examples, but 100 for hard. Largest" in reproduce._how_much(part)
+    assert "the whole test set, at most 500 examples. Largest" in reproduce._how_much(results)
+
+
 def test_every_method_at_its_own_largest_ratio(results):
     (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
     assert [str(uniform[name]) for name in ("of the grid, %", "largest ratio, %")] == ["20", "30.0"]
@@ -294,6 +302,7 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     assert all(Path(path).is_file() for path in first["written"])
     front = (out / "README.md").read_text()
     assert "Said by hand." in front
+    assert "the whole test set, at most 3 examples." in front
     assert str(tmp_path) not in front.replace(str(out), "")
     found = Results.read(out)
     assert {one.checkpoint for one in found.cells} == {"spoken"}

@@ -216,12 +216,11 @@ def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[P
 
 def _how_much(results: Results) -> str:
     """Say on how much the figures rest, and what was shortened."""
-    about = results.about
-    final = max((cell.examples for cell in results.cells if cell.split == "test"), default=0)
+    about, (most, fewer) = results.about, _final_examples(results)
     text = (
         f"{len(results.cells):,} cells of {len(about['checkpoints'])} checkpoints. A cell is {about['examples']:,} "
         "test examples, or all where there are fewer; at the ratios that tables report it is the whole test set, at "
-        f"most {final:,} examples. Largest ratios, of the methods that one would choose between, are found on "
+        f"most {most:,} examples{fewer}. Largest ratios, of the methods that one would choose between, are found on "
         f"{about['examples']:,} validation examples; a model that can no longer stay within the loss is not evaluated "
         "to the end, which changes no choice."
     )
@@ -231,6 +230,19 @@ def _how_much(results: Results) -> str:
         if _card_length(entry) not in (None, entry["task_parameters"].get("length"))
     ]
     return text + (f" Sequences are cut as in training: {', '.join(shortened)}." if shortened else "")
+
+
+def _final_examples(results: Results) -> tuple[int, str]:
+    """Return the most test examples of a cell, and the checkpoints whose figures rest on fewer than they could."""
+    finals: dict[str, int] = {}
+    for cell in results.cells:
+        if cell.split == "test":
+            finals[cell.checkpoint] = max(cell.examples, finals.get(cell.checkpoint, 0))
+    most = max(finals.values(), default=0)
+    sizes = {entry["name"]: entry.get("card", {}).get("test_examples", 0) for entry in results.about["checkpoints"]}
+    less = {name: count for name, count in finals.items() if count < min(most, sizes[name])}
+    by_count = [(n, [name for name in less if less[name] == n]) for n in sorted(set(less.values()))]
+    return most, "".join(f", but {n:,} for {escape_markdown(', '.join(names))}" for n, names in by_count)
 
 
 def _card_length(entry: Mapping[str, dict[str, dict[str, int]]]) -> int | None:
