@@ -200,8 +200,8 @@ def test_the_front_page_names_whose_test_set_is_not_whole(results):
     results.about["checkpoints"][1]["card"] = {"test_examples": 400}
     results.about["checkpoints"][2]["card"] = {"test_examples": 100}
     part = replace(results, cells=[one for one in results.cells if one.checkpoint == "easy" or one.examples == 100])
-    assert "the whole test set, at most 500 examples, but 100 for hard. Largest" in reproduce._how_much(part)
-    assert "the whole test set, at most 500 examples. Largest" in reproduce._how_much(results)
+    assert reproduce._final_examples(part) == (500, ", but 100 for hard")
+    assert reproduce._final_examples(results) == (500, "")
 
 
 def test_every_method_at_its_own_largest_ratio(results):
