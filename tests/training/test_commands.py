@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -235,7 +236,11 @@ def test_a_model_of_another_kind_is_refused(words, message, trained, data, tmp_p
 def test_shipped_checkpoints_have_whole_cards_and_are_small(file):
     card = cards.read_card(file)
     assert card.keys() >= NEEDED
-    assert recipes.Recipe(**card["settings"]) == recipes.get(card["task"], card["model"], card["recipe"])
+    recipe = recipes.get(card["task"], card["model"], card["recipe"])
+    if file.parent.name == "variants" and "--epochs" in card["command"]:
+        recipe = replace(recipe, epochs=card["epochs"])
+        assert f"--epochs {card['epochs']}" in card["command"]
+    assert recipes.Recipe(**card["settings"]) == recipe
     assert card["validation_accuracy"] == max(card["validation_curve"])
     assert f"ssmprune train {card['task']}" in card["command"]
     assert file.stat().st_size < 2_000_000
