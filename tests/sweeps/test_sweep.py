@@ -98,7 +98,7 @@ def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
 @pytest.mark.parametrize(("steps", "sequences"), [(10**6, 20), (784 * 7, 7), (784, 4)])
 def test_long_sequences_calibrate_by_their_steps(root, monkeypatch, steps, sequences):
     monkeypatch.setattr(cells, "CALIBRATION_STEPS", steps)
-    monkeypatch.setattr(cells, "FEWEST", 4)
+    monkeypatch.setattr(cells, "FEW", 4)
     model, needs = sp.load(root / "one.safetensors"), cells.Needs(["test"], calibration=20)
     subject = cells.load_subject("one", model, tasks.get("smnist"), needs, root)
     assert sum(map(len, subject.calibration)) == sequences

@@ -136,19 +136,21 @@ def _spread(cell: Cell) -> float:
     return max(shares) - min(shares)
 
 
-def _lead(query: Query, checkpoint: str) -> float | None:
-    """Return the points by which LAST is ahead of Uniform at the middle ratio, on the sweep's own examples."""
+def _rivals(query: Query, checkpoint: str) -> tuple[Cell, Cell] | None:
+    """Return the cells of LAST and Uniform at the middle ratio, on the sweep's own examples."""
     by_method = curves(query.results, checkpoint)
-    pair = [by_method.get(name) for name in ("last", "uniform-hinf")]
-    found = [curve.cells[MIDDLE][0].accuracy for curve in pair if curve and MIDDLE in curve.cells]
-    return 100 * (found[0] - found[1]) if len(found) == 2 else None
+    pair = [by_method[name].cells.get(MIDDLE) for name in ("last", "uniform-hinf") if name in by_method]
+    found = [cells[0] for cells in pair if cells]
+    return (found[0], found[1]) if len(found) == 2 else None
 
 
 def _lead_and_layers(query: Query) -> Row:
     claim = f"LAST's lead over Uniform grows with how much the layers differ (at {MIDDLE:.0%})"
     printed = "7.05 points on Path-X, whose layers differ most"
-    cells = _last_in_the_middle(query)
-    points = [(_spread(cell), lead) for name, cell in cells.items() if (lead := _lead(query, name)) is not None]
+    points = [
+        (_spread(last), last.accuracy - uniform.accuracy)
+        for last, uniform in filter(None, (_rivals(query, entry["name"]) for entry in query.entries()))
+    ]
     if len(points) < 5:
         return _row(claim, printed, None, False, f"A correlation needs at least 5 models; there are {len(points)}.")
     rho, p = correlation(*map(list, zip(*points, strict=True)))
@@ -169,28 +171,27 @@ def _lead_and_training(query: Query) -> list[Row]:
 
 def _compared_leads(query: Query, few: Group, many: Group) -> Row | None:
     """Say whether LAST's lead is larger after more training; None where answers to the same examples are missing."""
-    leads = [_lead_by_example(query, group) for group in (few, many)]
-    if leads[0] is None or leads[1] is None or leads[0].shape != leads[1].shape:
+    before, after = (_lead_by_example(query, group) for group in (few, many))
+    if before is None or after is None or before.shape != after.shape:
         return None
     claim = f"LAST's lead over Uniform grows with training ({few.task} {few.family.upper()}, at {MIDDLE:.0%})"
-    sides = [(group, float(lead.mean())) for group, lead in ((few, leads[0]), (many, leads[1])) if lead is not None]
-    ours = "; ".join(f"after {_epochs(group.epochs)}: {100 * lead:+.2f} points" for group, lead in sides)
-    p = probability_of_means(leads[1], leads[0])
-    why = f"Not a claim of the paper; {few.name} and {many.name} on the same {len(leads[0]):,} examples, p = {p:.2g}; "
+    sides = ((few, before), (many, after))
+    ours = "; ".join(f"after {_epochs(group.epochs)}: {100 * lead.mean():+.2f} points" for group, lead in sides)
+    p = probability_of_means(after, before)
+    why = f"Not a claim of the paper; {few.name} and {many.name} on the same {len(before):,} examples, p = {p:.2g}; "
     why += f"held if larger with p < {LEVEL}."
-    return _row(claim, "–", ours, sides[1][1] > sides[0][1] and p < LEVEL, why)
+    return _row(claim, "–", ours, bool(after.mean() > before.mean() and p < LEVEL), why)
 
 
 def _lead_by_example(query: Query, group: Group) -> NDArray[np.float64] | None:
     """Return by how much LAST is ahead of Uniform at the middle ratio on every test example, -1 to 1."""
     leads = []
     for entry in group.entries:
-        by_method = curves(query.results, entry["name"])
-        pair = [by_method[name].cells.get(MIDDLE) for name in ("last", "uniform-hinf") if name in by_method]
-        answers = [cells[0].answers for cells in pair if cells]
-        if len(answers) < 2 or answers[0] is None or answers[1] is None:
+        rivals = _rivals(query, entry["name"])
+        last, uniform = (cell.answers for cell in rivals) if rivals else (None, None)
+        if last is None or uniform is None:
             return None
-        leads.append(answers[0].astype(float) - answers[1])
+        leads.append(last.astype(float) - uniform)
     return np.mean(leads, axis=0) if len({len(lead) for lead in leads}) == 1 else None
 
 

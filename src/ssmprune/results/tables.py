@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ..calibration.refit import FEW
 from ..errors import one_of
 from ..methods import LAST
-from ..sweeps.cells import CALIBRATION, CALIBRATION_STEPS, FEWEST
+from ..sweeps.cells import CALIBRATION, CALIBRATION_STEPS
 from ..sweeps.store import FULL, Cell, Results
 from ..targets.bisection import Largest
 from . import paper
@@ -166,7 +167,7 @@ def surgeon(query: Query) -> Table:
             means = {name: _mean([row[name] for row in main]) for name in map(label, methods)}
             rows.append({"checkpoint": f"average of {family.upper()} over {len(main)} tasks", **means})
     note = f"In per cent of the states. The surgeon and the refits see {CALIBRATION} unlabelled training sequences; of "
-    note += f"long ones as many as have {CALIBRATION_STEPS:,} steps, but at least {FEWEST}."
+    note += f"long ones as many as have {CALIBRATION_STEPS:,} steps, but at least {FEW}."
     return Table(f"Largest ratio (%) that loses at most {query.budget:g} point", rows, [note, how_chosen(query)])
 
 

@@ -14,6 +14,7 @@ from ..bench.speed import evaluation
 from ..bench.subjects import AT_ONCE
 from ..bench.timing import time_in_turns
 from ..calibration.batches import Unlabelled
+from ..calibration.refit import FEW
 from ..errors import InputError
 from ..models._size import parameters
 from ..models.classifier import Classifier
@@ -27,8 +28,8 @@ from .approaches import Subject
 from .store import FULL, Cell, Key
 
 CALIBRATION = 200  # unlabelled training sequences
-# Of long sequences fewer say as much, and a re-fit takes as long as they have steps.
-CALIBRATION_STEPS, FEWEST = 320_000, 40
+# Of long sequences fewer, since a re-fit takes as long as they have steps; but not so few that it must be cautious.
+CALIBRATION_STEPS = 320_000
 ROUNDS = 3  # of timing
 
 
@@ -79,7 +80,7 @@ def load_subject(name: str, model: Classifier, task: Task, needs: Needs, root: P
 
 
 def _calibration(split: Split, sequences: int) -> list[Unlabelled]:
-    return part_of(split, min(sequences, max(FEWEST, CALIBRATION_STEPS // split.length)))
+    return part_of(split, min(sequences, max(FEW, CALIBRATION_STEPS // split.length)))
 
 
 def batch_size(split: Split) -> int:
