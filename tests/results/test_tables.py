@@ -172,6 +172,13 @@ def test_a_claim_about_order_holds_where_pairs_differ_significantly(results):
     assert "better on 1, worse on 0 of 1" in order["why"]
 
 
+def test_a_claim_about_order_compares_no_whole_test_set_with_a_part(results):
+    cells = [one for one in results.cells if (one.method, one.examples) != ("uniform-hinf", 500)]
+    order = rows(replace(results, cells=cells), "claims", claim="S5: LAST loses less than Uniform H∞")[0]
+    assert order["ours"] == "1.25, 1.50", "LAST of 500 examples, Uniform of 100"
+    assert "better on 0, worse on 0 of 1" in order["why"]
+
+
 def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(results):
     def claims(lead_of_few: int) -> list[dict]:
         """Let LAST have 20 more right answers than Uniform after many epochs, `lead_of_few` after few."""

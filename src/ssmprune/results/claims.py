@@ -19,8 +19,8 @@ from ..targets.bisection import ROUNDING
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
 from .curves import curves, label
-from .query import Group, Query, lost_in_pairs
-from .significance import LEVEL, compare, correlation, interval_of_signs, probability_of_means
+from .query import Group, Query, against, lost_in_pairs
+from .significance import LEVEL, correlation, interval_of_signs, probability_of_means
 from .table_formats import Table
 
 Row = dict[str, Any]
@@ -75,7 +75,7 @@ def _better(query: Query, family: str, method: str, other: str) -> Row:
         first, second = (at_last_ratio(query, group, name) for name in (method, other))
         if first and second and first[0] > 0:
             losses.append([float(np.mean([t.lost for t in tests])) for _, tests in (first, second)])
-            paired = compare(zip(*([t.cell.answers for t in tests] for _, tests in (first, second)), strict=True))
+            paired = against(first[1], second[1])
             signs.append(0 if paired is None or not paired.significant else int(np.sign(paired.difference)))
     if not losses:
         return _row(claim, printed, None, False, "No task of the paper that LAST can compress in this sweep.")

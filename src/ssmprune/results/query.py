@@ -48,6 +48,17 @@ def lost_in_pairs(tests: Iterable[Tested]) -> Paired | None:
     return compare((tested.full.answers, tested.cell.answers) for tested in tests)
 
 
+def against(tests: list[Tested], others: list[Tested]) -> Paired | None:
+    """Compare a method's models with another's of the same checkpoints and examples, seed by seed."""
+    pairs = [
+        (tested, other)
+        for tested in tests
+        for other in others
+        if (tested.cell.checkpoint, tested.examples) == (other.cell.checkpoint, other.examples)
+    ]
+    return compare((tested.cell.answers, other.cell.answers) for tested, other in pairs)
+
+
 @dataclass(frozen=True)
 class Group:
     """Checkpoints of one task, family and training, which differ in their seeds."""

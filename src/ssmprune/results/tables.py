@@ -21,8 +21,8 @@ from .averages import at_last_ratio, average, how_chosen, magnitude, random, wit
 from .claims import claims
 from .curves import curves as curves_of
 from .curves import label
-from .query import Group, Query, Tested, lost_in_pairs
-from .significance import Paired, compare, interval
+from .query import Group, Query, Tested, against, lost_in_pairs
+from .significance import compare, interval
 from .table_formats import Mean, Table, fixed
 
 Row = dict[str, Any]
@@ -109,17 +109,6 @@ def _loss(tests: list[Tested]) -> Mean:
     pruned = [tested for tested in tests if tested.cell.method != FULL]
     lost = lost_in_pairs(pruned) if pruned else None
     return Mean.of([tested.lost for tested in tests], mark=lost.mark if lost else "")
-
-
-def against(tests: list[Tested], others: list[Tested]) -> Paired | None:
-    """Compare a method's models with another's of the same checkpoints and examples, seed by seed."""
-    pairs = [
-        (tested, other)
-        for tested in tests
-        for other in others
-        if (tested.cell.checkpoint, tested.examples) == (other.cell.checkpoint, other.examples)
-    ]
-    return compare((tested.cell.answers, other.cell.answers) for tested, other in pairs)
 
 
 def _printed_line(line: paper.Line | None, method: str) -> Row:
