@@ -47,8 +47,11 @@ def at_last_ratio(query: Query, group: Group, method: str) -> tuple[float, list[
 
 
 def pairs_at_last(query: Query, groups: Iterable[Group], method: str) -> list[tuple[float, float]]:
-    """Return (LAST's largest ratio in per cent, points the method loses there) of every group that has both."""
-    found = [at_last_ratio(query, group, method) for group in groups]
+    """Return (LAST's largest ratio in per cent, points the method loses there) of every group that has both.
+
+    Of several seeds the main one stands for all: not all methods are tried on the others, whose ratios may differ.
+    """
+    found = [at_last_ratio(query, group.main, method) for group in groups]
     return [(100 * ratio, float(np.mean([t.lost for t in tests]))) for ratio, tests in filter(None, found)]
 
 

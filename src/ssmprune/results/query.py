@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +77,12 @@ class Group:
     def is_main(self) -> bool:
         """Return whether the checkpoint named after the task and the family is among them."""
         return any(entry["name"] == f"{self.task}-{self.family}" for entry in self.entries)
+
+    @property
+    def main(self) -> Group:
+        """Return the one named after the task and the family, else the first: all methods were tried on it."""
+        named = [entry for entry in self.entries if entry["name"] == f"{self.task}-{self.family}"]
+        return replace(self, entries=[*named, *self.entries][:1])
 
     @property
     def epochs(self) -> float:

@@ -151,7 +151,7 @@ def surgeon(query: Query) -> Table:
     for family in query.families:
         ratios = {entry["name"]: _largest_ratios(query, entry, methods) for entry in query.entries(family)}
         rows += [{"checkpoint": name, **row} for name, row in ratios.items()]
-        main = [ratios[group.entries[0]["name"]] for group in query.averaged_groups(family)]
+        main = [ratios[group.main.name] for group in query.averaged_groups(family)]
         if len(main) > 1:
             means = {name: _mean([row[name] for row in main]) for name in map(label, methods)}
             rows.append({"checkpoint": f"average of {family.upper()} over {len(main)} tasks", **means})
