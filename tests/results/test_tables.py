@@ -140,6 +140,7 @@ def test_models_of_one_training_are_one_row_with_mean_and_deviation(results):
         entry |= {"task": "smnist", "card": {"seed": seed, "settings": {"epochs": 3}, "epochs": 3}}
     (full,) = rows(results, "tasks", checkpoint="easy (2 seeds)", method="Full")
     assert str(full["accuracy, %"]) == "79.50 ± 19.50"
+    assert any("Over seeds" in note for note in tables.make(results, "tasks").notes)
     (last,) = rows(results, "average", model="S5", method="LAST")
     assert last["ratio (compressible only), %"] == "50.00 (50.00)", "of the first, on which all methods were tried"
     results.about["checkpoints"][1]["card"]["epochs"] = 4

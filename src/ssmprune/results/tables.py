@@ -82,8 +82,12 @@ def tasks(query: Query) -> Table:
                 names = {"checkpoint": group.name, "method": label(method)}
                 rows.append(names | _tested(method, *found, last[1] if last else []) | _printed_line(line, method))
     present = {(group.task, group.family) for group in query.paper_groups()}
-    errata = [note for where, note in paper.TASK_ERRATA if where in present]
-    return without_empty_papers(Table("Accuracy at LAST's largest ratio", rows, [how_chosen(query), MARKED, *errata]))
+    notes = [how_chosen(query), MARKED, *(note for where, note in paper.TASK_ERRATA if where in present)]
+    if any(len(group.entries) > 1 for group in query.groups):
+        notes.append(
+            "Over seeds the ratio is LAST's average; a method tried on the first of them alone is at its ratio."
+        )
+    return without_empty_papers(Table("Accuracy at LAST's largest ratio", rows, notes))
 
 
 def _unpruned(query: Query, group: Group) -> tuple[float, list[Tested]]:
