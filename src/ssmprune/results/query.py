@@ -76,7 +76,7 @@ class Group:
     @property
     def is_main(self) -> bool:
         """Return whether the checkpoint named after the task and the family is among them."""
-        return any(entry["name"] == f"{self.task}-{self.family}" for entry in self.entries)
+        return self.main.name == f"{self.task}-{self.family}"
 
     @property
     def main(self) -> Group:
