@@ -22,11 +22,11 @@ from products import bare_products
 from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
-from ssmprune.bench.timing import Samples, time_in_turns
 from ssmprune.deploy import export
 from ssmprune.deploy.build import load
 from ssmprune.deploy.c import callable_sources
 from ssmprune.deploy.compiled import compile
+from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models._size import parameters
 from ssmprune.models.classifier import Classifier

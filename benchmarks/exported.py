@@ -14,8 +14,8 @@ from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.bench import subjects
-from ssmprune.bench.timing import Samples, time_in_turns
 from ssmprune.deploy import export
+from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 

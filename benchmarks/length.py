@@ -12,7 +12,7 @@ import torch
 from table import Figure, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import peak_memory, time_in_turns
+from ssmprune.deploy.timing import peak_memory, time_in_turns
 
 LENGTHS = [1024 << k for k in range(7)]
 STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other

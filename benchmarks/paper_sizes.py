@@ -14,8 +14,8 @@ from products import bare_products
 from table import Figure, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import peak_memory, time_in_turns
 from ssmprune.bench.work import multiply_adds
+from ssmprune.deploy.timing import peak_memory, time_in_turns
 
 PAPER = {  # task: share pruned, speed and memory against the full model
     "text": (0.6, 1.6, 0.9),

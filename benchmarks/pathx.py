@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 import ssmprune as sp
 from ssmprune import tasks
 from ssmprune.bench import subjects
-from ssmprune.bench.timing import peak_memory
+from ssmprune.deploy.timing import peak_memory
 from ssmprune.models.classifier import Classifier
 from ssmprune.training.evaluate import evaluate, tensors
 from ssmprune.training.recipes import get, parameter_groups

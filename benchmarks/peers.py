@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ssmprune.bench.speed import STREAMED
-from ssmprune.bench.timing import Samples, time_in_turns
+from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s5 import S5Layer
 

@@ -12,7 +12,7 @@ from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
 from ssmprune.bench import subjects
-from ssmprune.bench.timing import time_in_turns
+from ssmprune.deploy.timing import time_in_turns
 
 ROUNDS = 21
 

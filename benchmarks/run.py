@@ -25,7 +25,7 @@ import plot
 import torch
 from table import Figure, markdown, prepare
 
-from ssmprune.bench.timing import processor
+from ssmprune.deploy.timing import processor
 from ssmprune.files import write_atomically
 
 FOLDER = Path(__file__).parent

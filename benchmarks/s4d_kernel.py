@@ -13,7 +13,7 @@ from table import Figure, milliseconds, of, show
 from torch import Tensor
 
 import ssmprune as sp
-from ssmprune.bench.timing import time_in_turns
+from ssmprune.deploy.timing import time_in_turns
 from ssmprune.models._blocking import keep_freed_memory
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s4d_kernel import kernel

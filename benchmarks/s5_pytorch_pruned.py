@@ -10,7 +10,7 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.bench.timing import time_in_turns
+from ssmprune.deploy.timing import time_in_turns
 
 RATIO, ROUNDS = 0.5, 5
 

@@ -10,7 +10,7 @@ from products import bare_products
 from table import Figure, milliseconds, of, show
 
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import time_in_turns
+from ssmprune.deploy.timing import time_in_turns
 
 ROUNDS, PEER_ROUNDS = 11, 3
 

@@ -14,7 +14,7 @@ from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import Samples, time_in_turns
+from ssmprune.deploy.timing import Samples, time_in_turns
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
 CHUNKS = (1, 7, 64, 28, 100)

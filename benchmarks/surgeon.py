@@ -14,7 +14,7 @@ import torch
 from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.bench.timing import Samples
+from ssmprune.deploy.timing import Samples
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 

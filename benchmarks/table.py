@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ssmprune.bench.timing import Samples
-from ssmprune.results.table_formats import markdown_rows
+from ssmprune.deploy.timing import Samples
+from ssmprune.report.table_formats import markdown_rows
 
 NOT_MEASURED = "not measured here"
 

@@ -8,7 +8,7 @@ from selenium.webdriver.common.keys import Keys
 
 import ssmprune as sp
 from chromium import Page, chromium
-from ssmprune.results.page import write
+from ssmprune.report.page import write
 from tiny_results import METHODS, tiny_results
 
 CHARTS = ["#trade-off", "#states", "#poles"]

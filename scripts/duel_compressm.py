@@ -21,11 +21,11 @@ import torch
 
 import ssmprune as sp
 from ssmprune.files import write_atomically
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
-from ssmprune.results.table_formats import markdown_rows
-from ssmprune.sweeps.baselines.balanced import balanced_model
+from ssmprune.report.table_formats import markdown_rows
+from ssmprune.sweeps.balanced import balanced_model
 from ssmprune.targets import ratio_for
+from ssmprune.tasks import cards
 from ssmprune.training.calibration_inputs import part_of
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recovery import Recovery

@@ -33,6 +33,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from ssmprune_paper.tasks.listops import read_expressions
+from ssmprune_paper.tasks.retrieval import read_pairs
 
 import ssmprune as sp
 from ssmprune.adapters._files import load_tree, save_tree
@@ -42,16 +44,14 @@ from ssmprune.cli.importing import import_model
 from ssmprune.deploy.quantize import quantize
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.plan import Plan
-from ssmprune.planning import make_plan
+from ssmprune.planning.make import make_plan
+from ssmprune.planning.plan import Plan
 from ssmprune.sweeps.store import Cell, Results
-from ssmprune.tasks._data import load_or_make, unpack
-from ssmprune.tasks._formats import read_idx, read_records, read_wav, to_idx
-from ssmprune.tasks.listops import read_expressions
-from ssmprune.tasks.retrieval import read_pairs
+from ssmprune.tasks import cards
+from ssmprune.tasks.data import load_or_make, unpack
+from ssmprune.tasks.formats import read_idx, read_records, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.state import Position, load_state, save_state
 

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from ssmprune_paper.tasks import listops, pathfinder
 
 import ssmprune as sp
 from ssmprune.cli import app, failures
@@ -34,11 +35,11 @@ from ssmprune.deploy import bundle
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.plan import Plan
-from ssmprune.planning import make_plan
+from ssmprune.planning.make import make_plan
+from ssmprune.planning.plan import Plan
 from ssmprune.sweeps.store import Key, Results
-from ssmprune.tasks import get, listops, pathfinder
-from ssmprune.tasks._formats import to_idx
+from ssmprune.tasks import get
+from ssmprune.tasks.formats import to_idx
 from ssmprune.training.recipes import Recipe
 from ssmprune.training.recovery import Recovery
 from ssmprune.training.train import Run, train

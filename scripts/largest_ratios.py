@@ -18,11 +18,11 @@ import numpy as np
 
 import ssmprune as sp
 from ssmprune.files import write_atomically
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
-from ssmprune.results.table_formats import markdown_rows
+from ssmprune.report.table_formats import markdown_rows
 from ssmprune.targets.bisection import ratio_for
-from ssmprune.tasks._task import Split, fewer
+from ssmprune.tasks import cards
+from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import part_of
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recovery import Recovery

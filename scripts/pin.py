@@ -19,13 +19,14 @@ import torch
 import ssmprune as sp
 from ssmprune.arrays import Real
 from ssmprune.bench.subjects import inputs
-from ssmprune.criteria import Evidence, found
 from ssmprune.files import write_atomically
-from ssmprune.methods import named
+from ssmprune.methods.criterion import Evidence
+from ssmprune.methods.method import criteria as found
+from ssmprune.methods.method import named
 from ssmprune.models.classifier import Classifier
-from ssmprune.plan import Plan
-from ssmprune.planning import make_plan
-from ssmprune.tasks._sample import load_sample
+from ssmprune.planning.make import make_plan
+from ssmprune.planning.plan import Plan
+from ssmprune.tasks.sample import load_sample
 from ssmprune.training.evaluate import evaluate
 
 ROOT = Path(__file__).parents[1]

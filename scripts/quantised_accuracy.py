@@ -22,10 +22,10 @@ from scipy.stats import binomtest
 import ssmprune as sp
 from ssmprune.deploy import compute
 from ssmprune.files import write_atomically
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
-from ssmprune.results.table_formats import markdown_rows
-from ssmprune.tasks._task import Split, fewer
+from ssmprune.report.table_formats import markdown_rows
+from ssmprune.tasks import cards
+from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import part_of
 
 ROOT = Path(__file__).parents[1]

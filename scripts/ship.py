@@ -15,8 +15,9 @@ import torch
 
 from ssmprune import tasks
 from ssmprune.files import write_atomically
-from ssmprune.models import cards, checkpoint
-from ssmprune.results.table_formats import markdown_rows
+from ssmprune.models import checkpoint
+from ssmprune.report.table_formats import markdown_rows
+from ssmprune.tasks import cards
 from ssmprune.training import recipes
 from ssmprune.training.evaluate import evaluate
 

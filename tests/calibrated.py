@@ -6,7 +6,7 @@ import torch
 
 import reference
 import ssmprune as sp
-from ssmprune.layout import ChannelLayout
+from ssmprune.core.layout import ChannelLayout
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import ssmprune as sp
 from ssmprune import adapters
-from ssmprune.discretization import DISCRETIZATIONS
+from ssmprune.core.discretization import DISCRETIZATIONS
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssmprune.allocation import kept_count
 from ssmprune.errors import InputError
+from ssmprune.methods.allocation import kept_count
 from ssmprune.targets.bisection import GRID, Largest, largest_within, most_trials, ratio_for
 
 

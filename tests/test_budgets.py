@@ -7,10 +7,10 @@ import torch
 import ssmprune as sp
 from calibrated import KINDS, kinds, model
 from ssmprune import targets
-from ssmprune.certificates import energy_lost
 from ssmprune.models._size import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.planning.certificates import energy_lost
 from ssmprune.targets.comparison import certify_model, energy_lost_by
 
 

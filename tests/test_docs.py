@@ -14,7 +14,7 @@ import torch
 import ssmprune as sp
 from ssmprune.cli import app
 from ssmprune.cli.failures import command_of
-from ssmprune.models import cards
+from ssmprune.tasks import cards
 from ssmprune.tasks.smnist import TASK
 from tiny_data import write_mnist
 

@@ -9,9 +9,9 @@ import families
 import ssmprune as sp
 from calibrated import model
 from ssmprune import adapters, pruning, targets
-from ssmprune.certificates import energy_lost
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.planning.certificates import energy_lost
 from ssmprune.targets.bisection import ratio_for
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

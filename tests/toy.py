@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from ssmprune.tasks._task import Split, Task, features
+from ssmprune.tasks.task import Split, Task, features
 from ssmprune.training.recipes import Recipe
 from ssmprune.training.train import Run, train
 

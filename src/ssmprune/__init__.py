@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any
 from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
 from .adapters._pruned_modules import load_pruned, save_pruned
-from .allocation import layer_adaptive, layer_share, pooled, uniform
 from .apply import convert, mask, read, shrink
 from .calibration.batches import Padded
 from .calibration.collect import collect
 from .calibration.refit import refit_in_sequence
-from .certificates import Certificate, certify
-from .criteria import Evidence
+from .core.discretization import bilinear, zoh
+from .core.moments import Moments, white_noise
+from .core.system import DiagonalSystem
 from .deploy.c import export_c
 from .deploy.compiled import compile
-from .discretization import bilinear, zoh
 from .errors import InputError, need_torch
-from .limits import Limits
-from .methods import (
+from .methods.allocation import layer_adaptive, layer_share, pooled, uniform
+from .methods.criterion import Evidence
+from .methods.method import (
     AIRE,
     GLOBAL_HINF,
     GLOBAL_MAGNITUDE,
@@ -50,11 +50,11 @@ from .methods import (
     Method,
 )
 from .models import load, save
-from .plan import Plan
-from .planning import make_plan, plan_from_scores, refit
+from .planning.certificates import Certificate, certify
+from .planning.limits import Limits
+from .planning.make import make_plan, plan_from_scores, refit
+from .planning.plan import Plan
 from .pruning import Pruning, prune
-from .regression.moments import Moments, white_noise
-from .system import DiagonalSystem
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
 from .training import recover
 

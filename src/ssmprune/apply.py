@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
+from .core.system import DiagonalSystem, states_have
 from .errors import InputError, need_torch
 from .models._history import note
-from .plan import Plan
-from .system import DiagonalSystem, states_have
+from .planning.plan import Plan
 
 Model = TypeVar("Model")
 

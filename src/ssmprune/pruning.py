@@ -11,17 +11,19 @@ from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from .adapters import Adapter
-from .allocation import Scores
 from .apply import read, shrink
 from .calibration.batches import SEQUENCES, Unlabelled, take
 from .calibration.collect import collect
 from .calibration.refit import refit_in_sequence
-from .criteria import Evidence
+from .core.elimination import elimination_bytes
+from .core.moments import Moments, moment_bytes, white_noise
+from .core.system import DiagonalSystem
 from .errors import InputError
-from .limits import Limits
-from .methods import LAST, SURGEON, Method
-from .plan import Plan
-from .planning import (
+from .methods.allocation import Scores
+from .methods.criterion import Evidence
+from .methods.method import LAST, SURGEON, Method
+from .planning.limits import Limits
+from .planning.make import (
     check_ratio,
     check_request,
     gather_evidence,
@@ -30,9 +32,7 @@ from .planning import (
     refit,
     score_states,
 )
-from .regression.elimination import elimination_bytes
-from .regression.moments import Moments, moment_bytes, white_noise
-from .system import DiagonalSystem
+from .planning.plan import Plan
 
 Model = TypeVar("Model")
 Value = TypeVar("Value")

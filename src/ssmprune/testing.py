@@ -13,10 +13,10 @@ from .adapters import Adapter, layers_of
 from .adapters._arrays import is_torch_module
 from .apply import convert, mask, read, shrink
 from .arrays import Complex, Mask, Real
+from .core.system import DiagonalSystem
 from .errors import InputError
-from .plan import Plan
-from .planning import make_plan
-from .system import DiagonalSystem
+from .planning.make import make_plan
+from .planning.plan import Plan
 
 Run = Callable[[Any, str, Real], Real]
 

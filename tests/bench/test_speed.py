@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import ssmprune as sp
 from ssmprune import cli
 from ssmprune.bench import speed, subjects
-from ssmprune.bench.timing import Samples, peak_memory, time_in_turns
 from ssmprune.bench.work import multiply_adds, products
-from ssmprune.models import cards
+from ssmprune.deploy.timing import Samples, peak_memory, time_in_turns
 from ssmprune.models._size import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks import cards
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ from torch import nn
 
 import ssmprune as sp
 from calibrated import features, kinds, layer_inputs, model
+from ssmprune.core.least_squares import RIDGE
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config, LayerOptions
 from ssmprune.models.s5 import S5Layer
-from ssmprune.regression.least_squares import RIDGE
 
 
 @kinds

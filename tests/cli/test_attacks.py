@@ -12,9 +12,9 @@ import torch
 
 import ssmprune as sp
 from ssmprune.files import load_tensors, save_tensors
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks import cards
 from tiny_results import tiny_results
 
 SIZES = {"inputs": 1, "outputs": 10, "width": 6, "states": (8, 8)}
@@ -171,7 +171,7 @@ def test_nobody_has_to_listen(model, tmp_path, end, words):
     "parameters", [{"shortest": 2**63}, {"shortest": 1999}, {"length": 2**62}, {"examples": 2**80}]
 )
 def test_a_listops_card_out_of_range_is_refused_before_anything_is_drawn(ssmprune, tmp_path, monkeypatch, parameters):
-    from ssmprune.tasks import listops
+    from ssmprune_paper.tasks import listops
 
     monkeypatch.setattr(listops, "draw", lambda *_: pytest.fail("expressions were drawn"))
     path = tmp_path / "listops.safetensors"

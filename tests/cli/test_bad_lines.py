@@ -20,7 +20,7 @@ from ssmprune.cli import app, failures
 from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning import make_plan
+from ssmprune.planning.make import make_plan
 from tiny_data import write_all, write_wav
 
 S5 = {"family": "s5", "inputs": 3, "outputs": 2, "width": 6, "states": (8, 8)}

@@ -13,11 +13,11 @@ import ssmprune as sp
 from ssmprune import targets, tasks
 from ssmprune.cli import HELP_ORDER
 from ssmprune.cli.common import show, table
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches
 from ssmprune.targets.comparison import certify_model, energy_lost_by
+from ssmprune.tasks import cards
 from ssmprune.training.evaluate import evaluate
 from toy import TOY
 

@@ -13,9 +13,9 @@ import ssmprune as sp
 from ssmprune import targets, tasks
 from ssmprune.deploy import build, bundle
 from ssmprune.deploy.quantize import quantize
-from ssmprune.models import cards
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks import cards
 from ssmprune.training.evaluate import evaluate
 from tiny_data import write_mnist
 from toy import TOY

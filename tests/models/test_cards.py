@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.models import cards
+from ssmprune.tasks import cards
 from ssmprune.training.train import Run, train
 from toy import RECIPE, TOY
 

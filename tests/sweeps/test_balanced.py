@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 import ssmprune as sp
 from calibrated import kinds, model
 from reference import channels
-from ssmprune.norms import hinf
-from ssmprune.sweeps.baselines.balanced import Balanced, balanced_model, balanced_truncation
+from ssmprune.core.norms import hinf
+from ssmprune.sweeps.balanced import Balanced, balanced_model, balanced_truncation
 from strategies import systems
 
 

@@ -13,21 +13,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ssmprune_paper.baselines.unstructured import unstructured_random
+from ssmprune_paper.query import Query
 
 import ssmprune as sp
 import tiny_data
 from ssmprune import tasks
-from ssmprune.models.cards import write_card
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.results.query import Query
 from ssmprune.sweeps import approaches, cells, runners
 from ssmprune.sweeps import sweep as sweeping
-from ssmprune.sweeps.baselines.unstructured import unstructured_random
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
 from ssmprune.targets.bisection import largest_within
-from ssmprune.tasks._task import fewer
+from ssmprune.tasks.cards import write_card
+from ssmprune.tasks.task import fewer
 from ssmprune.training.evaluate import evaluate
 from tiny_sweep import swept
 

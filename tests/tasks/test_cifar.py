@@ -7,8 +7,8 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._data import load_or_make_records
-from ssmprune.tasks._formats import read_records
+from ssmprune.tasks.data import load_or_make_records
+from ssmprune.tasks.formats import read_records
 from tiny_data import write_cifar
 
 

@@ -13,8 +13,9 @@ import pooch
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import _data, get
-from ssmprune.tasks._data import Source, as_found, data_folder, load_or_make, unpack
+from ssmprune.tasks import data as _data
+from ssmprune.tasks import get
+from ssmprune.tasks.data import Source, as_found, data_folder, load_or_make, unpack
 from tiny_data import write_cifar, write_imdb, write_mnist
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import ssmprune as sp
 from ssmprune import tasks
-from ssmprune.models import cards
+from ssmprune.tasks import cards
 from tiny_data import idx
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks._formats import read_wav
+from ssmprune.tasks.formats import read_wav
 from tiny_data import WORDS, write_speech, write_wav
 
 

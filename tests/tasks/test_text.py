@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ssmprune_paper.tasks.padding import Documents
+from ssmprune_paper.tasks.text import token_table, vocabulary
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import _formats, get
-from ssmprune.tasks._formats import read_rows
-from ssmprune.tasks._padding import Documents
-from ssmprune.tasks.text import token_table, vocabulary
+from ssmprune.tasks import formats as _formats
+from ssmprune.tasks import get
+from ssmprune.tasks.formats import read_rows
 from tiny_data import write_imdb, write_pairs
 
 

@@ -22,10 +22,10 @@ import ssmprune as sp
 from ssmprune import tasks
 from ssmprune.cli import main
 from ssmprune.cli.common import app
-from ssmprune.models import cards
 from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.tasks import cards
 from ssmprune.training import recipes
 from ssmprune.training.calibration_inputs import part_of
 from ssmprune.training.evaluate import evaluate

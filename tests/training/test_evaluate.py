@@ -16,7 +16,7 @@ from ssmprune.models import checkpoint
 from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.tasks._task import Split
+from ssmprune.tasks.task import Split
 from ssmprune.training.evaluate import evaluate
 from toy import RECIPE, TOY, fit
 

@@ -10,10 +10,11 @@ import torch
 
 from calibrated import kinds, model
 from ssmprune import make_plan, read, tasks
-from ssmprune.allocation import kept_count
 from ssmprune.cli import main
 from ssmprune.errors import InputError
-from ssmprune.models import cards, checkpoint
+from ssmprune.methods.allocation import kept_count
+from ssmprune.models import checkpoint
+from ssmprune.tasks import cards
 from ssmprune.training import recipes
 from ssmprune.training.gradual_pruning import SHAPES, Schedule, shrink_training
 from toy import RECIPE, TOY, events, fit

@@ -11,7 +11,7 @@ import torch
 
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.tasks._task import Split, Task
+from ssmprune.tasks.task import Split, Task
 from ssmprune.training._start import fit_head, take_raw_features, tunable
 from ssmprune.training.evaluate import evaluate
 from toy import RECIPE, events, fit

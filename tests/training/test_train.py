@@ -21,7 +21,7 @@ from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.sweeps.cells import Needs, load_subject
-from ssmprune.tasks._task import Split, fewer
+from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.distributed import needs_launch, relaunch
 from ssmprune.training.evaluate import evaluate
 from ssmprune.training.recipes import parameter_groups, warmup_cosine

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .._registry import members, plugged_in
 from ..arrays import Complex, Mask, Real
+from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..system import DiagonalSystem
+from ..registry import members, plugged_in
 from ._adapter import Adapter
 from ._arrays import places_of, refuse_coupled
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import Complex, Mask, Real
+from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..system import DiagonalSystem
 from ._arrays import Places
 
 WITHOUT_REFIT = (

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import Complex, Mask
+from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..system import DiagonalSystem
 from ._adapter import Adapter
 from ._arrays import ArrayPlace, Places, places_of
 from ._parameters import LayerParameters

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
-from ..system import DiagonalSystem
+from ..core.system import DiagonalSystem
 from ._arrays import ArrayPlace, Places
 from ._families import FlatFamily
 from ._parameters import LayerParameters

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ..arrays import Complex, Index, Mask, Real, join_parts, to_parts
-from ..discretization import DISCRETIZATIONS, Discretization
+from ..core.discretization import DISCRETIZATIONS, Discretization
+from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..models.config import CLIP, LayerOptions
-from ..system import DiagonalSystem
 
 if TYPE_CHECKING:
     from ..models.s4d import S4DLayer

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..arrays import Mask, is_count
+from ..core.system import DiagonalSystem
 from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
-from ..system import DiagonalSystem
 from . import Adapter, Layer, layers_of
 from ._arrays import is_torch_module
 

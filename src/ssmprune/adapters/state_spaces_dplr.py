@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts, join_parts
-from ..discretization import bilinear
+from ..core.discretization import bilinear
 from ..errors import InputError, one_of
 from ._arrays import ArrayPlace, Places
 from ._families import GridFamily

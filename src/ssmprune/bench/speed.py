@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..apply import mask, read, shrink
-from ..methods import LAST, Method
+from ..deploy.timing import peak_memory, time_in_turns
+from ..methods.method import LAST, Method
 from ..models._size import parameters, stored_bytes
 from ..models.classifier import Classifier
-from ..planning import make_plan
+from ..planning.make import make_plan
 from .subjects import MeasuredModel, inputs
-from .timing import peak_memory, time_in_turns
 from .work import multiply_adds
 
 STREAMED = 64  # steps of a stream that are timed together

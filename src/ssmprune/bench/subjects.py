@@ -11,9 +11,9 @@ from torch import Tensor
 from .. import tasks
 from ..errors import InputError
 from ..models import checkpoint
-from ..models.cards import read_card, task_of
 from ..models.classifier import Classifier
 from ..models.config import Config
+from ..tasks.cards import read_card, task_of
 from ..training import recipes
 
 AT_ONCE = 40_000  # steps of a pass, over all sequences, unless told otherwise: about sMNIST's batch of 50

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..adapters import Adapter, layers_of
+from ..core.moments import Moments
+from ..core.system import DiagonalSystem
 from ..errors import need_torch
-from ..regression.moments import Moments
-from ..system import DiagonalSystem
 from .batches import SEQUENCES, Unlabelled, take
 
 

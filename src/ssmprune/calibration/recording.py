@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from ..adapters import Layer
 from ..arrays import Real, is_count
+from ..core.layout import ChannelLayout
+from ..core.least_squares import Residual
+from ..core.moments import Moments
+from ..core.shrinkage import Sample
+from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..layout import ChannelLayout
 from ..models.classifier import Classifier
-from ..regression.least_squares import Residual
-from ..regression.moments import Moments
-from ..regression.shrinkage import Sample
-from ..system import DiagonalSystem
 from .batches import Padded, Unlabelled
 from .strided import StridedStates, last_steps, stride
 

@@ -17,12 +17,12 @@ import numpy as np
 from ..adapters import Adapter, Layer, layers_of
 from ..apply import shrink
 from ..arrays import Complex, Mask, Real
+from ..core.layout import ChannelLayout
+from ..core.shrinkage import Change, fit, fit_shrunk, most_cautious, no_change, what_is_left
+from ..core.system import DiagonalSystem
+from ..core.weights import readout, weights
 from ..errors import need_torch
-from ..layout import ChannelLayout
-from ..plan import Plan
-from ..regression.shrinkage import Change, fit, fit_shrunk, most_cautious, no_change, what_is_left
-from ..regression.weights import readout, weights
-from ..system import DiagonalSystem
+from ..planning.plan import Plan
 from .batches import SEQUENCES, Padded, Unlabelled, count, take
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..arrays import Complex
-from ..layout import ChannelLayout
-from ..system import DiagonalSystem
+from ..core.layout import ChannelLayout
+from ..core.system import DiagonalSystem
 from .batches import SEQUENCES
 
 SAMPLES = 50  # of each regressor

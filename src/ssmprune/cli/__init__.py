@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__, adapters, criteria, tasks
-from ..methods import named
+from .. import __version__, adapters, tasks
+from ..methods.method import criteria, named
 from ..sweeps import BEYOND_METHODS
 from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
 from .common import Json, TaskModule, app, show, table
@@ -74,7 +74,7 @@ def list_(
     names = {
         "methods": sorted(named()),
         "also in sweeps": sorted(BEYOND_METHODS),
-        "criteria": sorted(criteria.found()),
+        "criteria": sorted(criteria()),
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),
     }

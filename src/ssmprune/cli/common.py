@@ -15,7 +15,7 @@ from rich.text import Text
 
 from .. import tasks
 from ..errors import need_torch, one_of, visible
-from ..methods import Method, named
+from ..methods.method import Method, named
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier

@@ -24,7 +24,9 @@ def table_(
 ) -> None:
     """Print one of the paper's tables from the results of a sweep, with the paper's own figures beside ours."""
     need_torch()
-    from ..results import table_formats, tables
+    from ssmprune_paper import tables
+
+    from ..report import table_formats
     from ..sweeps.store import Results
 
     write = one_of("format", form, table_formats.FORMATS)
@@ -51,7 +53,8 @@ def figure(
 ) -> None:
     """Draw a figure from the results of a sweep, as .png, .pdf or .svg."""
     need_torch()
-    from ..results import figures
+    from ssmprune_paper import figures
+
     from ..sweeps.store import Results
 
     swept = Results.read(results)
@@ -63,7 +66,7 @@ def figure(
 def report(results: ResultsFolder, out: Out = Path("report.html"), as_json: Json = False) -> None:
     """Write the results of a sweep as one page to explore offline: ratio slider, methods, poles and plans."""
     need_torch()
-    from ..results import page
+    from ..report import page
     from ..sweeps.store import Results
 
     written = page.write(Results.read(results), out)

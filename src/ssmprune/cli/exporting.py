@@ -10,16 +10,17 @@ from rich.console import Group
 
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
-from ..models import cards, load, save
+from ..models import load, save
 from ..targets.comparison import certify_model
+from ..tasks import cards
 from .common import Checkpoint, Data, Json, Out, app, literal, prepare, say, show, table
 from .gains import certificate_facts, certificate_table
 from .planning import Calibrate, Sequences, calibration_inputs, decide, takes_options_of, task_name
 
 if TYPE_CHECKING:
-    from ..certificates import Certificate
     from ..models.classifier import Classifier
-    from ..tasks._task import Split
+    from ..planning.certificates import Certificate
+    from ..tasks.task import Split
 
 Bits = Annotated[int, typer.Option("--bits", help="Bits per weight: 8 or 4.")]
 ROWS = {  # of the table that `deploy` prints, with the names of the card
@@ -140,8 +141,8 @@ def deploy(bits: int, **options: Any) -> None:
 
 def _test_examples(options: dict[str, Any]) -> Split | None:
     """Return test examples of the model's task; None, with a word on stderr, if the data are missing."""
-    from ..tasks._data import as_found, data_folder
-    from ..tasks._task import fewer
+    from ..tasks.data import as_found, data_folder
+    from ..tasks.task import fewer
     from ..training.evaluate import check_fits
 
     checkpoint, root = options["checkpoint"], options["data"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Group
 from rich.table import Table
 
-from ..certificates import Certificate
 from ..errors import InputError
-from ..plan import Plan
+from ..planning.certificates import Certificate
+from ..planning.plan import Plan
 from ..targets import milliseconds_of
 from .common import literal, show, table
 from .planning import Decision, first_sequence

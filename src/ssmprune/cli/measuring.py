@@ -68,7 +68,8 @@ def demo(
         check_writable(out)
     prepare()
     from ..deploy.compute import choose
-    from ..results import demo, figures
+    from ..report import demo
+    from ..report import style as figures
 
     engine = choose(engine)
     if out is not None:

@@ -15,18 +15,19 @@ import typer
 from .. import targets, tasks
 from ..apply import read
 from ..calibration.batches import Padded, count
-from ..certificates import Certificate
-from ..certificates import certify as certify_plan
 from ..errors import InputError
 from ..files import check_writable
-from ..limits import Limits
-from ..models import cards, load
-from ..plan import Plan
+from ..models import load
+from ..planning.certificates import Certificate
+from ..planning.certificates import certify as certify_plan
+from ..planning.limits import Limits
+from ..planning.plan import Plan
 from ..progress import duration
 from ..pruning import Pruning, find_ratio
 from ..targets import Target
 from ..targets.bisection import most_trials
-from ..tasks._task import Split, fewer
+from ..tasks import cards
+from ..tasks.task import Split, fewer
 from .common import (
     Cap,
     Checkpoint,

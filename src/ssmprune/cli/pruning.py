@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from .. import apply
-from ..allocation import energy_normalised
 from ..arrays import Real
+from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..models import cards, load, save
-from ..plan import Plan
-from ..planning import make_plan
-from ..system import DiagonalSystem
+from ..methods.allocation import energy_normalised
+from ..models import load, save
+from ..planning.make import make_plan
+from ..planning.plan import Plan
 from ..targets.comparison import certify_model
+from ..tasks import cards
 from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, say_if_floats_again, show, table
 from .gains import Said, gains, show_plan
 from .planning import Learning, decide, recovering, takes_options_of

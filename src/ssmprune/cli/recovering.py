@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..files import check_writable
-from ..models import cards, load, save
-from ..plan import Plan
+from ..models import load, save
+from ..planning.plan import Plan
+from ..tasks import cards
 from .common import (
     Checkpoint,
     Data,

@@ -126,7 +126,7 @@ def reproduce(
     Given only some checkpoints or methods and no --out, it compares the results with docs/results and writes nothing.
     """
     prepare(threads)
-    from ..results import reproduce as paper
+    from ssmprune_paper import reproduce as paper
 
     chosen = methods.split(",") if methods else None
     scale = paper.Scale(chosen, parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples)
@@ -146,7 +146,8 @@ def reproduce(
 
 def _show_differences(results: Results, title: str, about: dict[str, Any], as_json: bool) -> None:
     """Say whether the cells are those of docs/results; others are a failure."""
-    from ..results.reproduce import differences
+    from ssmprune_paper.reproduce import differences
+
     from ..sweeps.store import Results
 
     committed = Results.read(RESULTS) if (RESULTS / "sweep.json").is_file() else Results(RESULTS, {})
@@ -216,7 +217,7 @@ def _number(text: str, kind: Any, option: str) -> Any:
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from ..results import tables
+    from ssmprune_paper import tables
 
     made = tables.make(results, "curves")
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]

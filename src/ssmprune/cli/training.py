@@ -201,8 +201,8 @@ def evaluate(
     prepare(threads)
     from ..deploy.compute import choose
     from ..models.block import measure_statistics
-    from ..models.cards import task_of
-    from ..tasks._task import fewer
+    from ..tasks.cards import task_of
+    from ..tasks.task import fewer
     from ..training.calibration_inputs import part_of
     from ..training.evaluate import at_rate, evaluate
 

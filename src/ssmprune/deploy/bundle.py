@@ -13,9 +13,10 @@ import numpy as np
 
 from .. import apply
 from ..files import new_folder
-from ..models import cards, save
+from ..models import save
 from ..models._size import parameters
 from ..models.classifier import Classifier
+from ..tasks import cards
 from . import compute, export
 from .build import constant_bytes, cortex_m4_bytes, find_compiler
 from .c import export_c, sources, takes_standard_header

@@ -19,13 +19,13 @@ from ..arrays import Index, Real
 from ..calibration.batches import SEQUENCES, Unlabelled, take
 from ..calibration.collect import collect
 from ..calibration.recording import Sequences, in_slices
+from ..core.moments import Moments
 from ..errors import InputError
 from ..models._grid import BITS, Grid, bits_of, largest_number, spread_scale
 from ..models.block import BatchNorm, measure_statistics
 from ..models.classifier import Classifier
 from ..models.s4d import S4DLayer
 from ..models.s5 import S5Layer
-from ..regression.moments import Moments
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
 SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover

@@ -9,17 +9,15 @@ from functools import cache
 from typing import Any, ClassVar
 
 from .. import apply
+from ..core.system import DiagonalSystem
 from ..errors import one_of
-from ..methods import LAST, RANDOM, SURGEON, Method, named
+from ..methods.method import LAST, RANDOM, SURGEON, Method, named
 from ..models.classifier import Classifier
-from ..plan import Plan
+from ..planning.plan import Plan
 from ..pruning import Pruning
-from ..system import DiagonalSystem
-from ..tasks._task import Split
-from .baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED
-from .baselines.balanced import balanced_model
-from .baselines.h2_optimal import h2_optimal_model
-from .baselines.unstructured import unstructured_random
+from ..registry import plugged_in
+from ..tasks.task import Split
+from .balanced import balanced_model
 
 
 @dataclass
@@ -100,11 +98,9 @@ def found() -> dict[str, Approach]:
         for name, method in named().items()
     ]
     others: list[Approach] = [
-        *(PruneStates(method.name, method) for method in (LAST_AS_RELEASED, AIRE_AS_RELEASED)),
         PruneStates("surgeon-without-data", SURGEON),
-        Rebuild("unstructured-random", unstructured_random, random=True),
         Rebuild("balanced", _without_chance(balanced_model)),
-        Rebuild("h2-optimal", _without_chance(h2_optimal_model)),
+        *(approach for approach, _ in plugged_in("approach")),
     ]
     return {approach.name: approach for approach in methods + others}
 

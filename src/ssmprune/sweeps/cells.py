@@ -12,14 +12,14 @@ import torch
 from .. import apply
 from ..bench.speed import evaluation
 from ..bench.subjects import AT_ONCE
-from ..bench.timing import time_in_turns
 from ..calibration.batches import Unlabelled
 from ..calibration.refit import FEW
+from ..deploy.timing import time_in_turns
 from ..errors import InputError
 from ..models._size import parameters
 from ..models.classifier import Classifier
-from ..plan import Plan
-from ..tasks._task import Split, Task, fewer
+from ..planning.plan import Plan
+from ..tasks.task import Split, Task, fewer
 from ..training.calibration_inputs import part_of
 from ..training.evaluate import answers, at_rate, check_fits, check_has_classes, tensors
 from . import approaches

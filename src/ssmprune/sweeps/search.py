@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from math import ceil
 
-from ..methods import LAST
+from ..methods.method import LAST
 from ..targets.bisection import ROUNDING, Largest, search
 from .store import Cell, Key
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ..arrays import is_share
 from ..errors import InputError
 from ..files import COUNT, COUNTS, FINITE, NUMBER, SHARE, TEXT, Kind, check_entries, list_of, write_atomically
-from ..plan import Plan
+from ..planning.plan import Plan
 from .answers import Right, unpack
 
 FORMAT, VERSION = "ssmprune-sweep", 1

@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..bench.timing import machine
+from ..deploy.timing import machine
 from ..errors import InputError
 from ..models import load
-from ..models.cards import read_card, task_of
 from ..models.classifier import Classifier
 from ..targets.bisection import GRID
-from ..tasks._task import Task
+from ..tasks.cards import read_card, task_of
+from ..tasks.task import Task
 from . import approaches
 from .approaches import Subject
 from .cells import CALIBRATION, Done, Job, Needs, load_subject

@@ -18,8 +18,8 @@ from typing import Any
 
 from ..arrays import is_number
 from ..calibration.batches import Padded
-from ..certificates import Certificate, certify, energy_lost
 from ..errors import InputError, need_torch
+from ..planning.certificates import Certificate, certify, energy_lost
 from ..pruning import Pruning
 from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
 from .comparison import certify_model, energy_lost_by

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..allocation import kept_count
 from ..errors import InputError
+from ..methods.allocation import kept_count
 
 GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
 DIGITS = 10**6  # of a ratio that names a count: enough for a million states

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ..apply import read
 from ..arrays import Real
 from ..calibration.collect import collect_states
-from ..certificates import Certificate, Change, certify_changes, change_between, energies_lost
+from ..core.moments import moment_bytes
+from ..planning.certificates import Certificate, Change, certify_changes, change_between, energies_lost
 from ..pruning import Pruning, refuse_beyond_memory
-from ..regression.moments import moment_bytes
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._data import Source, fetch, find_folder
-from ._formats import read_idx
-from ._task import Split, Task, features, split_published
+from .data import Source, fetch, find_folder
+from .formats import read_idx
+from .task import Split, Task, features, split_published
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SOURCES = {

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..models.config import Config
-from ..tasks._task import Split
+from ..tasks.task import Split
 from .evaluate import Tick, loss_of, tensors
 
 BATCH = 32

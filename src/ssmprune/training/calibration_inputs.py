@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import tasks
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError, suggestion
-from ..tasks._task import Split, fewer
+from ..tasks.task import Split, fewer
 from .evaluate import tensors
 
 BATCH = 50

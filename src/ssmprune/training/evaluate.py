@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from ..deploy.compute import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
-from ..tasks._task import Batch, Split, Task
+from ..tasks.task import Batch, Split, Task
 
 Tick = Callable[[int], object]  # is told how many more examples are done
 

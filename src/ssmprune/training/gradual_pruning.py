@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..adapters import layers_of
-from ..allocation import kept_count
 from ..apply import read, shrink
 from ..calibration.collect import collect
 from ..errors import InputError, one_of
-from ..methods import SURGEON, named
+from ..methods.allocation import kept_count
+from ..methods.method import SURGEON, named
 from ..models.classifier import Classifier
-from ..plan import Plan
-from ..planning import make_plan
+from ..planning.make import make_plan
+from ..planning.plan import Plan
 from ..targets.bisection import ratio_for
 
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it

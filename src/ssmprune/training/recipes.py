@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, one_of
 from ..models.config import Config
-from ..tasks._task import Task
+from ..tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,7 @@ from ..errors import InputError, one_of
 from ..models._history import note
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ._lessons import (
-    agreement,
-    answer,
-    changed_probability,
-    divergence_of_logits,
-    in_memory,
-    lessons,
-    squared_error,
-)
+from ._lessons import agreement, answer, changed_probability, divergence_of_logits, in_memory, lessons, squared_error
 from .state import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -13,8 +13,8 @@ from torch import nn
 
 from ..arrays import Mask
 from ..errors import InputError
-from ..limits import Limits
-from ..plan import Plan
+from ..planning.limits import Limits
+from ..planning.plan import Plan
 from ..pruning import Pruning
 from ..targets.bisection import ratio_for
 from .recovery import Recovered, Recovery

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
-from ..models import cards, checkpoint
+from ..models import checkpoint
 from ..models._size import parameters
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ..tasks._task import Split, Task, fewer
+from ..tasks import cards
+from ..tasks.task import Split, Task, fewer
 from . import distributed
 from ._finite import first_not_finite, has_finite_gradients
 from ._start import MEASURED, fit_head, tunable

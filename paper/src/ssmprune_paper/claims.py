@@ -1,0 +1,278 @@
+"""The paper's claims one by one: its figure, ours, and whether it holds here."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ssmprune import apply
+from ssmprune.core.system import DiagonalSystem
+from ssmprune.errors import InputError
+from ssmprune.methods.method import LAST
+from ssmprune.models import load
+from ssmprune.planning.make import make_plan
+from ssmprune.report.curves import curves, label
+from ssmprune.report.significance import LEVEL, correlation, interval_of_signs, probability_of_means
+from ssmprune.report.table_formats import Table
+from ssmprune.sweeps.store import FULL, Cell
+from ssmprune.targets.bisection import ROUNDING
+
+from . import paper
+from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
+from .query import Group, Query, against, lost_in_pairs
+
+Row = dict[str, Any]
+HOLDS, FAILS, UNTESTED = "holds", "does not hold", "cannot be tested here"
+NEAR = 5.0  # points of an average ratio that count as the paper's
+MIDDLE = 0.5  # the ratio at which layers and poles are looked at
+UNEQUAL = 10.0  # points between the layer that loses most and the one that loses least
+FASTER = 1.05  # times; less is noise
+
+
+def claims(query: Query) -> Table:
+    """Return the table of claims."""
+    rows: list[Row] = []
+    if query.paper_groups():
+        for family in ("s5", "s4d"):
+            rows += [_ratio_and_loss(query, family), *_order(query, family)]
+        rows += [_magnitude(query), _random(query), _layers(query), _lead_and_layers(query), *_lead_and_training(query)]
+        rows += [_half_rate(query, family) for family in ("s5", "s4d")]
+        rows += [_poles(query), _speed(query), *_path_x(query)]
+    return Table(
+        "The paper's claims", rows, ["All methods are compared at LAST's largest ratio unless said otherwise."]
+    )
+
+
+def _row(claim: str, printed: str, ours: str | None, holds: bool, why: str) -> Row:
+    verdict = UNTESTED if ours is None else HOLDS if holds else FAILS
+    return {"claim": claim, "paper": printed, "ours": ours, "verdict": verdict, "why": why}
+
+
+def _ratio_and_loss(query: Query, family: str) -> Row:
+    ratio, _, loss, _ = paper.AVERAGE[family, LAST.name]
+    claim = f"{family.upper()}: LAST prunes {ratio:.0f} % of the states on average for less than a point"
+    pairs = pairs_at_last(query, query.paper_groups(family), LAST.name)
+    if not pairs:
+        return _row(claim, f"{ratio:.0f} % at {loss}", None, False, "No task of the paper in this sweep.")
+    ours, lost = np.mean(pairs, axis=0)
+    why = f"{len(pairs)} of the paper's {TASKS[family]} tasks; held if our average ratio is at least the paper's less "
+    why += f"{NEAR:.0f} points and the average loss on test examples is below 1 point."
+    holds = bool(ours >= ratio - NEAR and lost < 1)
+    return _row(claim, f"{ratio:.0f} % at {loss}", f"{ours:.1f} % at {lost:.2f}", holds, why)
+
+
+def _order(query: Query, family: str) -> list[Row]:
+    return [_better(query, family, *pair) for pair in (("last", "uniform-hinf"), ("uniform-hinf", "global-hinf"))]
+
+
+def _better(query: Query, family: str, method: str, other: str) -> Row:
+    claim = f"{family.upper()}: {label(method)} loses less than {label(other)}"
+    printed = " < ".join(f"{paper.AVERAGE[family, name][2]:.2f}" for name in (method, other))
+    losses, signs = [], []
+    for group in query.paper_groups(family):
+        first, second = (at_last_ratio(query, group, name) for name in (method, other))
+        if first and second and first[0] > 0:
+            losses.append([float(np.mean([t.lost for t in tests])) for _, tests in (first, second)])
+            paired = against(first[1], second[1])
+            signs.append(0 if paired is None or not paired.significant else int(np.sign(paired.difference)))
+    if not losses:
+        return _row(claim, printed, None, False, "No task of the paper that LAST can compress in this sweep.")
+    ours, others = np.mean(losses, axis=0)
+    better, worse = signs.count(1), signs.count(-1)
+    why = f"Significantly better on {better}, worse on {worse} of {len(signs)} compressible tasks; held if the average "
+    why += "is lower and it is better on more tasks than worse."
+    return _row(claim, printed, f"{ours:.2f}, {others:.2f}", bool(ours < others and better > worse), why)
+
+
+def _average_losses(query: Query, methods: tuple[str, ...], family: str = "s5") -> dict[str, float]:
+    pairs = {name: pairs_at_last(query, query.paper_groups(family), name) for name in methods}
+    return {name: float(np.mean([lost for _, lost in found])) for name, found in pairs.items() if found}
+
+
+def _magnitude(query: Query) -> Row:
+    by_size = ("global-magnitude", "lamp", "uniform-magnitude")
+    losses = _average_losses(query, (*HINF, *by_size))
+    claim = "S5: magnitude criteria, LAMP among them, lose more than every H∞ method"
+    printed = "17.49 to 22.03 against 0.52 to 7.51"
+    if len(losses) < len(HINF) + len(by_size):
+        return _row(claim, printed, None, False, "Not all of these methods are in this sweep.")
+    sides = [[losses[name] for name in side] for side in (by_size, HINF)]
+    ours = " against ".join(f"{min(side):.2f} to {max(side):.2f}" for side in sides)
+    return _row(claim, printed, ours, min(sides[0]) > max(sides[1]), "Averages over S5 tasks of the paper.")
+
+
+def _random(query: Query) -> Row:
+    losses = _average_losses(query, ("random", "unstructured-random", "uniform-magnitude"))
+    claim = "S5: single elements at random lose more than states at random, and these more than by magnitude"
+    if len(losses) < 3:
+        return _row(claim, "59.92 > 29.53 > 22.03", None, False, "Not all of these methods are in this sweep.")
+    values = [losses[name] for name in ("unstructured-random", "random", "uniform-magnitude")]
+    ours = ", ".join(f"{value:.2f}" for value in values)
+    return _row(claim, "59.92 > 29.53 > 22.03", ours, values == sorted(values, reverse=True), "Averages over S5 tasks.")
+
+
+def _layers(query: Query) -> Row:
+    claim = "Layers differ in what they can lose: LAST prunes them by different shares"
+    spreads = {name: _spread(cell) for name, cell in _last_in_the_middle(query).items()}
+    if not spreads:
+        return _row(claim, "figure 3", None, False, f"No cell of LAST at {MIDDLE:.0%}.")
+    unequal = sum(spread > UNEQUAL for spread in spreads.values())
+    ours = f"{min(spreads.values()):.0f} to {max(spreads.values()):.0f} points between layers at {MIDDLE:.0%}"
+    why = f"More than {UNEQUAL:.0f} points in {unequal} of {len(spreads)} models; held if in more than half."
+    return _row(claim, "figure 3", ours, unequal > len(spreads) / 2, why)
+
+
+def _last_in_the_middle(query: Query) -> dict[str, Cell]:
+    """Return LAST's cell at the middle ratio of every checkpoint that has one."""
+    by_name = {entry["name"]: curves(query.results, entry["name"]).get(LAST.name) for entry in query.entries()}
+    return {name: curve.cells[MIDDLE][0] for name, curve in by_name.items() if curve and MIDDLE in curve.cells}
+
+
+def _spread(cell: Cell) -> float:
+    """Return the points between the shares that the layers lose."""
+    shares = [100 * (1 - cell.states[layer] / before) for layer, before in cell.states_before.items()]
+    return max(shares) - min(shares)
+
+
+def _rivals(query: Query, checkpoint: str) -> tuple[Cell, Cell] | None:
+    """Return the cells of LAST and Uniform at the middle ratio, on the sweep's own examples."""
+    by_method = curves(query.results, checkpoint)
+    pair = [by_method[name].cells.get(MIDDLE) for name in ("last", "uniform-hinf") if name in by_method]
+    found = [cells[0] for cells in pair if cells]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def _lead_and_layers(query: Query) -> Row:
+    claim = f"LAST's lead over Uniform grows with how much the layers differ (at {MIDDLE:.0%})"
+    printed = "7.05 points on Path-X, whose layers differ most"
+    points = [
+        (_spread(last), last.accuracy - uniform.accuracy)
+        for last, uniform in filter(None, (_rivals(query, entry["name"]) for entry in query.entries()))
+    ]
+    if len(points) < 5:
+        return _row(claim, printed, None, False, f"A correlation needs at least 5 models; there are {len(points)}.")
+    rho, p = correlation(*map(list, zip(*points, strict=True)))
+    why = f"Spearman's correlation over {len(points)} models, p = {p:.2g}; held if positive with p < {LEVEL}."
+    return _row(claim, printed, f"ρ = {rho:+.2f}", rho > 0 and p < LEVEL, why)
+
+
+def _lead_and_training(query: Query) -> list[Row]:
+    """Compare models of one task and family, trained for fewer and for more epochs."""
+    groups = sorted((group for group in query.groups if group.epochs), key=lambda group: group.epochs)
+    pairs = [
+        (few, many)
+        for few, many in combinations(groups, 2)
+        if (few.task, few.family) == (many.task, many.family) and few.epochs < many.epochs
+    ]
+    return [row for pair in pairs if (row := _compared_leads(query, *pair))]
+
+
+def _compared_leads(query: Query, few: Group, many: Group) -> Row | None:
+    """Say whether LAST's lead is larger after more training; None where answers to the same examples are missing."""
+    before, after = (_lead_by_example(query, group) for group in (few, many))
+    if before is None or after is None or before.shape != after.shape:
+        return None
+    claim = f"LAST's lead over Uniform grows with training ({few.task} {few.family.upper()}, at {MIDDLE:.0%})"
+    sides = ((few, before), (many, after))
+    ours = "; ".join(f"after {_epochs(group.epochs)}: {100 * lead.mean():+.2f} points" for group, lead in sides)
+    p = probability_of_means(after, before)
+    why = f"Not a claim of the paper; {few.name} and {many.name} on the same {len(before):,} examples, p = {p:.2g}; "
+    why += f"held if larger with p < {LEVEL}."
+    return _row(claim, "–", ours, bool(after.mean() > before.mean() and p < LEVEL), why)
+
+
+def _lead_by_example(query: Query, group: Group) -> NDArray[np.float64] | None:
+    """Return by how much LAST is ahead of Uniform at the middle ratio on every test example, -1 to 1."""
+    leads = []
+    for entry in group.entries:
+        rivals = _rivals(query, entry["name"])
+        last, uniform = (cell.answers for cell in rivals) if rivals else (None, None)
+        if last is None or uniform is None:
+            return None
+        leads.append(last.astype(float) - uniform)
+    return np.mean(leads, axis=0) if len({len(lead) for lead in leads}) == 1 else None
+
+
+def _epochs(count: float) -> str:
+    return f"{count:g} epoch{'s' * (count != 1)}"
+
+
+def _half_rate(query: Query, family: str) -> Row:
+    line = paper.TASKS["speech", family]
+    assert line.half_rate is not None
+    lost = line.half_rate[FULL][0] - line.half_rate[LAST.name][0]
+    claim = f"{family.upper()}: a pruned model still works at half the sampling rate"
+    printed = f"{lost:.2f} points below the full model at that rate"
+    tests = [
+        slow
+        for entry in query.entries(family)
+        if entry["task"] == "speech" and (ratio := query.last_ratio(entry))
+        for _, slow in query.at_both_rates(entry["name"], LAST.name, ratio, 0.5)
+    ]
+    if not tests:
+        return _row(claim, printed, None, False, "No Speech model that LAST can compress in this sweep.")
+    ours, paired = float(np.mean([tested.lost for tested in tests])), lost_in_pairs(tests)
+    why = f"p = {paired.p:.2g} on {tests[0].examples} examples; " if paired else ""
+    return _row(claim, printed, f"{ours:.2f} points", ours <= 1 + ROUNDING, why + "held if at most 1 point.")
+
+
+def _poles(query: Query) -> Row:
+    claim = f"States with poles of large real or imaginary part go first (LAST at {MIDDLE:.0%})"
+    layers = [chances for entry in query.entries() for chances in _chances(query, entry["name"])]
+    if not layers:
+        return _row(claim, "figure 4", None, False, "The checkpoints are not where the sweep found them.")
+    real, imaginary = np.mean(layers, axis=0)
+    ours = f"{real:.0%} for the real, {imaginary:.0%} for the imaginary part"
+    above = [sum(pair[k] > 0.5 for pair in layers) for k in (0, 1)]
+    low = [interval_of_signs(count, len(layers))[0] for count in above]
+    why = "The chance that, of a pruned and a kept state of a layer, the pruned one has the larger part of λ times the "
+    why += (
+        f"step; above a half in {above[0]} and {above[1]} of {len(layers)} layers; held if in significantly more than "
+    )
+    why += "half, for both."
+    return _row(claim, "figure 4", ours, min(low) > 0.5, why)
+
+
+def _chances(query: Query, checkpoint: str) -> list[tuple[float, float]]:
+    """Return, for every layer, how often a pruned state has a larger |Re λΔ|, and |Im λΔ|, than a kept one."""
+    try:
+        systems = apply.read(load(query.results.checkpoint_file(checkpoint)), unstable="keep")
+    except InputError:
+        return []
+    keep = make_plan(systems, MIDDLE, LAST).keep
+    return [_chance(system, keep[layer]) for layer, system in systems.items() if 0 < keep[layer].sum() < system.n]
+
+
+def _chance(system: DiagonalSystem, keep: Any) -> tuple[float, float]:
+    def larger(values: Any) -> float:
+        gone, kept = values[~keep][:, None], values[keep][None, :]
+        return float(((gone > kept) + (gone == kept) / 2).mean())
+
+    return larger(np.abs(system.log_poles.real)), larger(np.abs(system.log_poles.imag))
+
+
+def _speed(query: Query) -> Row:
+    claim = "S5: a pruned model is faster"
+    speeds: list[float] = []
+    for group in query.paper_groups("s5"):
+        entry = group.entries[0]
+        ratio = query.last_ratio(entry)
+        cells = query.timed(entry["name"]).get((LAST.name, ratio), []) if ratio else []
+        speeds += [cell.speed for cell in cells if cell.speed is not None]
+    if not speeds:
+        return _row(claim, "1.1 to 1.7 times", None, False, "No speed was measured at a ratio above 0.")
+    ours = f"{min(speeds):.2f} to {max(speeds):.2f} times"
+    faster = sum(speed >= FASTER for speed in speeds)
+    why = f"At least {FASTER} times in {faster} of {len(speeds)} tasks; held if in all. Evaluation in torch on a CPU "
+    return _row(claim, "1.1 to 1.7 times", ours, faster == len(speeds), why + "at LAST's ratio; the paper's is a GPU.")
+
+
+def _path_x(query: Query) -> list[Row]:
+    if any(group.task == "pathx" for group in query.paper_groups()):
+        return []  # then it is in all of the above
+    claim = "S5: LAST prunes 30 % on Path-X, of length 16,384, for less than a point"
+    why = "Two CPU cores cannot train it; one training step, one evaluation and one pruning at full length and size "
+    return [_row(claim, "97.95 of 98.41 %", None, False, why + "are among the benchmarks (benchmarks/pathx.py).")]

@@ -1,0 +1,52 @@
+"""Which checkpoint, method and ratio a figure shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssmprune.errors import InputError
+from ssmprune.methods.method import LAST
+from ssmprune.report.curves import checkpoints, curves
+from ssmprune.sweeps.store import Cell, Results
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A point of a sweep, for the figures that show one."""
+
+    checkpoint: str
+    method: str
+    ratio: float
+
+
+def choose(
+    results: Results, checkpoint: str | None = None, method: str | None = None, ratio: float | None = None
+) -> Choice:
+    """Check a choice against the results; what is left open is the first checkpoint, LAST and half of the states."""
+    names = checkpoints(results)
+    if not names:
+        raise InputError(f"{results.folder} has no finished cell yet; let the sweep continue.")
+    checkpoint = _one_of("checkpoint", checkpoint, names, names[0])
+    by_method = curves(results, checkpoint)
+    if not by_method:
+        raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep continue.")
+    usual = LAST.name if LAST.name in by_method else next(iter(by_method))
+    method = _one_of("method", method, list(by_method), usual)
+    return Choice(checkpoint, method, by_method[method].nearest(0.5 if ratio is None else ratio).ratio)
+
+
+def cell_with_plan(results: Results, choice: Choice) -> Cell:
+    """Return the chosen cell, which must have a plan."""
+    cell = curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
+    if not results.plan_path(cell).is_file():
+        raise InputError(
+            f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
+            "shown; give the folder that `ssmprune sweep` wrote, or another method."
+        )
+    return cell
+
+
+def _one_of(kind: str, name: str | None, names: list[str], usual: str) -> str:
+    if name is not None and name not in names:
+        raise InputError(f"The results have no {kind} {name!r}; they have {', '.join(names)}.")
+    return name or usual

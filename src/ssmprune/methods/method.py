@@ -1,0 +1,78 @@
+"""Methods: a grid of criteria and allocations; some methods re-fit what stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
+from .criterion import Criterion
+from .elimination import elimination
+from .energy import energy
+from .h2 import h2
+from .hinf import hinf, hinf_unit_B
+from .magnitude import magnitude
+from .pair_hinf import pair_hinf
+from .random import random
+
+
+@dataclass(frozen=True)
+class Method:
+    """How states are scored within a layer and compared between layers, and whether those that stay are re-fitted.
+
+    A re-fit takes over what the pruned states carried. It works on data, or without any on white noise. `prune` with
+    data re-fits whatever the method.
+
+    >>> slowest = Method("slowest", lambda system, evidence: system.log_poles.real, pooled)
+    >>> slowest.name, slowest.refits
+    ('slowest', False)
+    """
+
+    name: str
+    criterion: Criterion
+    allocation: Allocation
+    refits: bool = False
+
+
+LAST = Method("last", hinf, layer_adaptive)
+UNIFORM_HINF = Method("uniform-hinf", hinf, uniform)
+GLOBAL_HINF = Method("global-hinf", hinf, pooled)
+UNIFORM_MAGNITUDE = Method("uniform-magnitude", magnitude, uniform)
+GLOBAL_MAGNITUDE = Method("global-magnitude", magnitude, pooled)
+LAMP = Method("lamp", magnitude, layer_adaptive)
+AIRE = Method("aire", h2, layer_adaptive)
+RANDOM = Method("random", random, uniform)
+LAST_REFITTED = replace(LAST, name="last+refit", refits=True)
+SURGEON = Method("surgeon", elimination, pooled, refits=True)
+
+WITH_NAMES = (
+    *(LAST, UNIFORM_HINF, GLOBAL_HINF, UNIFORM_MAGNITUDE, GLOBAL_MAGNITUDE, LAMP, AIRE, RANDOM),  # of the literature
+    *(LAST_REFITTED, SURGEON),
+)
+
+
+def criteria() -> dict[str, Criterion]:
+    """Return every criterion by name.
+
+    >>> sorted(criteria())
+    ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
+    """
+    members = (elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random)
+    return {member.__name__: member for member in members}
+
+
+def named() -> dict[str, Method]:
+    """Return every method by the name the command line knows it by.
+
+    Some methods have names of their own; every other pair is called `criterion/allocation`. What `elimination` says of
+    a state holds only when the others are re-fitted, so all its pairs do that.
+
+    >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
+    (True, True, False)
+    """
+    methods = {method.name: method for method in WITH_NAMES}
+    for score_name, score in criteria().items():
+        for allocation in (uniform, pooled, layer_adaptive, layer_share):
+            if not any((method.criterion, method.allocation) == (score, allocation) for method in WITH_NAMES):
+                pair = f"{score_name}/{allocation.__name__}"
+                methods[pair] = Method(pair, score, allocation, refits=score is elimination)
+    return methods

@@ -1,0 +1,174 @@
+"""Certificates: how far pruning can move a layer's output, whatever its input."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..arrays import Real
+from ..core.moments import Moments, moments_of
+from ..core.norms import hinf, pair_hinf, state_hinf
+from ..core.system import DiagonalSystem
+from ..core.weights import weights
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What pruning does to one layer's output: |y - y'| <= exact |u| <= bound |u| for every input u.
+
+    |.| is the root of a signal's energy. `paper` is the expression of the paper's equation 4 as a norm, the root of
+    the sum of the removed states' squared norms. It is no bound: equal states add up, their squares do not. It knows
+    no refit, so a re-fitted layer has none. `paper_model` is that of its equation 8, the same times the gains of all
+    other layers: no bound either, since D, norms, gates and residuals are not in it.
+    """
+
+    gain: float  # H-infinity norm of the layer before, without D
+    exact: float  # H-infinity norm of the difference between the layer before and after
+    theta: float  # frequency in [0, π] at which it is attained
+    bound: float  # sum of the norms of what each stored state contributes to the difference
+    paper: float | None
+    paper_model: float | None
+    measured: float | None  # root of the share of the layer's output energy that is lost on calibration data
+
+
+class Change(NamedTuple):
+    """What becomes of a layer: before and difference have the same states, in two ways read out."""
+
+    before: DiagonalSystem
+    difference: DiagonalSystem  # before minus after
+    D: Real  # (outputs,) what is added to D
+
+
+def certify(
+    plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None = None
+) -> dict[str, Certificate]:
+    """Return the certificate of every layer of a plan; with moments from `collect`, also the error on that data.
+
+    >>> twins = DiagonalSystem.from_discrete(poles=[0.5, 0.5, 0.5], B=[[1]] * 3, C=[[1, 1, 2]])
+    >>> from ssmprune import make_plan
+    >>> certificate = certify(make_plan({"ssm": twins}, ratio=0.6), {"ssm": twins})["ssm"]
+    >>> certificate.gain, certificate.exact, certificate.bound, round(certificate.paper, 3)
+    (8.0, 4.0, 4.0, 2.828)
+    """
+    plan.check(systems)
+    lost = {} if moments is None else energy_lost(plan, systems, moments)
+    changes = {layer: _change(plan, layer, system) for layer, system in systems.items()}
+    return _certificates(systems, changes, lost, unfitted=systems.keys() - plan.C.keys())
+
+
+def certify_changes(
+    systems: Mapping[str, DiagonalSystem], changes: Mapping[str, Change], lost: Mapping[str, float]
+) -> dict[str, Certificate]:
+    """Return the certificate of every layer after any change, such as learning; `lost` is what `energies_lost` says."""
+    return _certificates(systems, changes, lost, unfitted=set())
+
+
+def energy_lost(
+    plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None = None
+) -> dict[str, float]:
+    """Return the share of every layer's output energy that a plan loses: on data, or without moments for white noise.
+
+    It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
+    """
+    plan.check(systems)
+    return energies_lost({layer: _change(plan, layer, system) for layer, system in systems.items()}, moments)
+
+
+def energies_lost(changes: Mapping[str, Change], moments: Mapping[str, Moments] | None = None) -> dict[str, float]:
+    """Return the share of every layer's output energy that a change loses; the moments are those of its states."""
+    measured = moments_of({layer: change.difference for layer, change in changes.items()}, moments)
+    return {layer: _lost(change, measured[layer]) for layer, change in changes.items()}
+
+
+def change_between(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Change:
+    """Compare a layer with any other of its width: the states of both side by side.
+
+    >>> one = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 2]])
+    >>> change_between(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
+    array([[[ 1.,  2., -1.]]])
+    """
+    both = replace(
+        before,
+        log_poles=np.append(before.log_poles, after.log_poles),
+        B=np.concatenate([before.B, after.B]),
+        C=np.concatenate([before.C, -after.C], axis=2),
+        channel=None if before.channel is None or after.channel is None else np.append(before.channel, after.channel),
+    )
+    own = np.arange(both.n) < before.n
+    return Change(replace(both, C=both.C * own), both, D_change)
+
+
+def _certificates(
+    systems: Mapping[str, DiagonalSystem],
+    changes: Mapping[str, Change],
+    lost: Mapping[str, float],
+    unfitted: Collection[str],
+) -> dict[str, Certificate]:
+    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
+    certificates = {}
+    for layer, (_, difference, D) in changes.items():
+        active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
+        exact, theta = hinf(_with_feedthrough(active, -D))
+        paper = float(np.linalg.norm(state_hinf(active))) if layer in unfitted else None
+        measured = float(np.sqrt(lost[layer])) if layer in lost else None
+        certificates[layer] = Certificate(
+            gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
+        )
+    return certificates
+
+
+def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -> float | None:
+    """Return `paper` times the gains of all other layers; of very many layers that may be infinite."""
+    if paper is None:
+        return None
+    with np.errstate(divide="ignore", over="ignore"):  # by logarithms: 0 times a product that overflows is 0
+        return float(np.exp(np.log([paper, *(gain for other, gain in gains.items() if other != layer)]).sum()))
+
+
+def _change(plan: Plan, layer: str, system: DiagonalSystem) -> Change:
+    """Return what a plan does to a layer: the same states, read out with C - C'."""
+    C = np.array(system.C)
+    kept = plan.keep[layer]
+    C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
+    return Change(system, replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs)))
+
+
+def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
+    """Add a diagonal feed-through as states with the pole 0, which hold the present input alone."""
+    outputs = np.flatnonzero(D)
+    if not len(outputs):
+        return system
+    mimo = system.channel is None
+    B = np.eye(system.inputs)[outputs] if mimo else np.ones((len(outputs), 1))
+    C = np.zeros((system.directions, system.C.shape[1], len(outputs)))
+    C[0, outputs if mimo else 0, np.arange(len(outputs))] = D[outputs] / system.gain
+    return replace(
+        system,
+        log_poles=np.append(system.log_poles, np.full(len(outputs), -np.inf)),
+        B=np.concatenate([system.B, B]),
+        C=np.concatenate([system.C, C], axis=2),
+        channel=None if system.channel is None else np.append(system.channel, outputs),
+    )
+
+
+def _bound(difference: DiagonalSystem, D: Real) -> float:
+    """Return the triangle inequality's bound; channels do not mix, so the worst of them counts."""
+    norms = pair_hinf(difference)
+    if difference.channel is None:
+        return float(norms.sum() + np.abs(D).max(initial=0))
+    return float((np.bincount(difference.channel, norms, difference.channels) + np.abs(D)).max(initial=0))
+
+
+def _lost(change: Change, moments: Moments) -> float:
+    before, difference, D = change
+    size = np.frexp(np.abs(before.C).max(initial=0))[1]  # the share does not depend on it; squares must not underflow
+    W, V = (np.ldexp(weights(part), -size) for part in (before, difference))
+    D = np.ldexp(D, -size)
+    energy, error = (np.einsum("gsaq,gsatb,gtbq->", w, moments.gram, w, optimize=True) for w in (W, V))
+    D = D.reshape(moments.power.shape)
+    error += np.sum(D * D * moments.power) - 2 * np.sum(D[:, None, None] * moments.cross * V)
+    return float(max(error, 0) / energy) if energy > 0 else 0.0

@@ -1,0 +1,216 @@
+"""Plans: which states of which layer stay, with the provenance to replay the decision."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Complex, Real, from_parts, is_count, to_parts
+from ..core.system import DiagonalSystem
+from ..errors import InputError
+from ..files import check_format, load_tensors, save_tensors
+from ..methods.allocation import Masks, Scores
+
+FORMAT, VERSION = "ssmprune-plan", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Keep-masks for every layer of one model, one entry per stored state (a conjugate pair is one entry).
+
+    `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for. A plan whose kept
+    states take over what the others carried also has, for those layers, their new `C` and what to add to `D`.
+    `ratio` is the share that was asked for; the table of a plan says what was reached.
+    """
+
+    keep: Masks  # {layer: (n,) bool}
+    scores: Scores  # {layer: (n,) float64}
+    method: str
+    ratio: float
+    fingerprints: dict[str, str]
+    states_per_entry: dict[str, int]  # 2 where an entry is a conjugate pair
+    C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
+    D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
+    sequences: int = 0  # of data on which the states were chosen or re-fitted
+
+    def __post_init__(self) -> None:
+        """Check that every layer has a mask, scores and an identity of matching sizes."""
+        for layer, keep in self.keep.items():
+            if keep.ndim != 1 or keep.dtype != bool or self.scores[layer].shape != keep.shape:
+                raise InputError(
+                    f"Layer {layer!r} needs a bool mask (n,) and n scores; "
+                    f"got {keep.dtype} {keep.shape} and {self.scores[layer].shape}."
+                )
+            keep.flags.writeable = self.scores[layer].flags.writeable = False
+        for layer, C in self.C.items():
+            kept, change = int(self.keep[layer].sum()), self.D_change[layer]
+            typed = C.dtype == np.complex128 and change.dtype == np.float64
+            fitting = C.ndim == 3 and C.shape[2] == kept and change.ndim == 1
+            if not (typed and fitting and np.isfinite(C).all() and np.isfinite(change).all()):
+                raise InputError(
+                    f"Layer {layer!r} keeps {kept} states, so it needs finite complex128 C (directions, outputs, "
+                    f"{kept}) and float64 D_change (outputs,); got {C.dtype} {C.shape} and {change.dtype} "
+                    f"{change.shape}."
+                )
+            C.flags.writeable = change.flags.writeable = False
+
+    @property
+    def total(self) -> int:
+        """Number of states before pruning; a conjugate pair counts as two."""
+        return sum(len(keep) * self.states_per_entry[layer] for layer, keep in self.keep.items())
+
+    @property
+    def kept(self) -> int:
+        """Number of states that stay; a conjugate pair counts as two."""
+        return sum(int(keep.sum()) * self.states_per_entry[layer] for layer, keep in self.keep.items())
+
+    @property
+    def reached(self) -> float:
+        """The share of all states that is pruned; limits, floors and rounding can keep it below `ratio`."""
+        return 1 - self.kept / max(self.total, 1)
+
+    def check(self, systems: Mapping[str, DiagonalSystem]) -> None:
+        """Raise an error that names the first layer in which `systems` differ from what the plan was made for."""
+        for layer in sorted(self.keep.keys() ^ systems.keys()):
+            owner = "plan" if layer in self.keep else "model"
+            raise InputError(f"Layer {layer!r} exists only in the {owner}; this plan was made for another model.")
+        for layer, system in systems.items():
+            if system.n != len(self.keep[layer]):
+                raise InputError(
+                    f"Layer {layer!r} has {system.n} stored states, the plan was made for {len(self.keep[layer])}; "
+                    "make a new plan for this model."
+                )
+            if system.fingerprint != self.fingerprints[layer]:
+                raise InputError(
+                    f"The parameters of layer {layer!r} are not those the plan was made for "
+                    f"(fingerprint {system.fingerprint}, expected {self.fingerprints[layer]}); make a new plan."
+                )
+
+    def apply(self, systems: Mapping[str, DiagonalSystem]) -> dict[str, DiagonalSystem]:
+        """Return the sub-systems that stay, with their new C where the plan has one (`D_change` is beside them)."""
+        self.check(systems)
+        kept = {layer: system.select(self.keep[layer]) for layer, system in systems.items()}
+        return {layer: replace(system, C=self.C.get(layer, system.C)) for layer, system in kept.items()}
+
+    def difference(self, other: Plan) -> dict[str, list[int]]:
+        """Return, per layer, the indices of the states on which two plans for one model disagree."""
+        if self.fingerprints != other.fingerprints:
+            raise InputError("The two plans were made for different models, so their states cannot be compared.")
+        return {layer: np.flatnonzero(keep ^ other.keep[layer]).tolist() for layer, keep in self.keep.items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one record per layer and one for all: states before, states kept, the share pruned."""
+        sizes = {layer: self.states_per_entry[layer] for layer in self.keep}
+        counts = [
+            (layer, len(keep) * sizes[layer], int(keep.sum()) * sizes[layer]) for layer, keep in self.keep.items()
+        ]
+        return [
+            {"layer": layer, "states": states, "kept": kept, "pruned": 1 - kept / max(states, 1)}
+            for layer, states, kept in [*counts, ("total", self.total, self.kept)]
+        ]
+
+    @property
+    def title(self) -> str:
+        """Name the method, the share that is pruned, the share asked for where that differs, and what data were seen.
+
+        With excluded layers, caps, floors or rounding, what is pruned may be far less than what was asked for.
+        """
+        title = f"{self.method} at {self.ratio:.0%}"
+        if abs(self.reached - self.ratio) > 0.01:
+            title = f"{self.method} at {self.reached:.0%} (asked for {self.ratio:.0%})"
+        title += ", C and D re-fitted" if self.C else ""
+        return title + (f", on {self.sequences} sequences" if self.sequences else "")
+
+    def __repr__(self) -> str:
+        """Show what was decided, without the arrays."""
+        return f"Plan({self.title}: {self.kept} of {self.total} states stay)"
+
+    def __str__(self) -> str:
+        """Print a table: what stays of each layer."""
+        width = max([5, *map(len, self.keep)])
+        lines = [self.title, f"{'layer':<{width}}  states    kept  pruned"]
+        lines += [
+            f"{row['layer']:<{width}}  {row['states']:>6}  {row['kept']:>6}  {row['pruned']:>6.1%}"
+            for row in self.rows()
+        ]
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as one safetensors file, complete or not at all."""
+        about = {
+            "method": self.method,
+            "ratio": self.ratio,
+            "layers": [
+                {
+                    "name": layer,
+                    "fingerprint": self.fingerprints[layer],
+                    "states_per_entry": self.states_per_entry[layer],
+                }
+                for layer in self.keep
+            ],
+        }
+        if self.sequences:
+            about["sequences"] = self.sequences
+        tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}
+        tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
+        tensors |= {f"C/{layer}": to_parts(C) for layer, C in self.C.items()}
+        tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
+        save_tensors(path, tensors, {"format": FORMAT, "version": str(VERSION), "plan": json.dumps(about)})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan written by `save`."""
+        if not Path(path).exists():
+            raise InputError(f"There is no plan at {path}; make one with `ssmprune plan CKPT --ratio R --out {path}`.")
+        tensors, texts = load_tensors(path)
+        check_format(path, texts, FORMAT, VERSION)
+        try:
+            about = json.loads(texts["plan"])
+            layers = {layer["name"]: layer for layer in about["layers"]}
+            refitted = [layer for layer in layers if f"C/{layer}" in tensors]
+            return cls(
+                keep={layer: tensors[f"keep/{layer}"] for layer in layers},
+                scores={layer: np.asarray(tensors[f"scores/{layer}"], np.float64) for layer in layers},
+                method=str(about["method"]),
+                ratio=_share(about["ratio"]),
+                fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
+                states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
+                C={layer: _readout(tensors[f"C/{layer}"]) for layer in refitted},
+                D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
+                sequences=_count(about.get("sequences", 0)),  # absent where a plan has seen no data
+            )
+        except InputError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"{path} is not a whole plan ({error}); it is damaged or another kind of file.") from error
+
+
+def _readout(parts: NDArray[Any]) -> Complex:
+    if parts.dtype != np.float64 or parts.shape[-1:] != (2,):
+        raise ValueError(f"a C is {parts.dtype} {parts.shape}, expected float64 (..., 2)")
+    return from_parts(parts)
+
+
+def _share(value: Any) -> float:
+    if not 0 <= float(value) <= 1:
+        raise ValueError(f"the ratio is {value!r}, expected 0 to 1")
+    return float(value)
+
+
+def _one_or_two(value: Any) -> int:
+    if value not in (1, 2):
+        raise ValueError(f"a layer has {value!r} states per entry, expected 1 or 2")
+    return int(value)
+
+
+def _count(value: Any) -> int:
+    if not is_count(value):
+        raise ValueError(f"the number of sequences is {value!r}, expected a whole number")
+    return int(value)

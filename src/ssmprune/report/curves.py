@@ -1,0 +1,102 @@
+"""What figures and the page draw of a sweep: curves of accuracies, layers, the names of methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import apply
+from ..arrays import Real
+from ..core.system import DiagonalSystem
+from ..errors import InputError
+from ..models import load
+from ..sweeps.store import FULL, Cell, Results
+
+FEW = 6  # curves that a picture shows at once
+# What a reader wants to see first: the method that wins, the paper's, and what they are measured by.
+FIRST = ("surgeon", "last", "uniform-hinf", "global-hinf", "last+refit", "random")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's cells by ratio, ascending, a list of seeds each; the unpruned model comes first."""
+
+    cells: dict[float, list[Cell]]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Return the ratios at which the curve has points."""
+        return list(self.cells)
+
+    @property
+    def accuracy(self) -> Real:
+        """Return the mean over the seeds at every ratio."""
+        return np.array([np.mean([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
+
+    @property
+    def deviation(self) -> Real:
+        """Return the standard deviation over the seeds at every ratio, 0 where there is one seed."""
+        return np.array([np.std([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
+
+    def nearest(self, ratio: float) -> Cell:
+        """Return the first seed's cell at the ratio nearest to this one."""
+        return self.cells[min(self.cells, key=lambda other: abs(other - ratio))][0]
+
+
+def curves(results: Results, checkpoint: str) -> dict[str, Curve]:
+    """Return the curve of every method of the sweep that has cells for the checkpoint."""
+    cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _on_the_grid(cell, results.about)]
+    full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
+    if not full:
+        raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep continue.")
+    by_method = {}
+    for method in results.about["methods"]:
+        fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]
+        own = sorted(fair, key=lambda cell: (cell.ratio, cell.seed))
+        points: dict[float, list[Cell]] = {0.0: full}
+        for cell in own:
+            points.setdefault(cell.ratio, []).append(cell)
+        if own:
+            by_method[method] = Curve(points)
+    return by_method
+
+
+def _on_the_grid(cell: Cell, about: dict[str, Any]) -> bool:
+    """Return whether a cell is of the sweep's own grid, not of a search, all test examples or another sampling rate."""
+    own = cell.split == about["split"] and cell.rate == 1 and cell.examples <= about["examples"]
+    return own and cell.ratio in (0, *about["ratios"])
+
+
+def checkpoints(results: Results) -> list[str]:
+    """Return the names of the checkpoints that have cells."""
+    swept = {cell.checkpoint for cell in results.cells}
+    return [entry["name"] for entry in results.about["checkpoints"] if entry["name"] in swept]
+
+
+def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
+    """Return the layers of a checkpoint before pruning."""
+    return apply.read(load(results.checkpoint_file(checkpoint)), unstable="keep")
+
+
+def label(method: str) -> str:
+    """Return what figures call a method.
+
+    >>> label("uniform-hinf"), label("surgeon-without-data"), label("last+refit")
+    ('Uniform H∞', 'Surgeon without data', 'LAST + refit')
+    """
+    spellings = {"last": "LAST", "lamp": "LAMP", "aire": "AIRE", "hinf": "H∞", "h2": "H2"}
+    words = method.replace("+", " + ").replace("-", " ").replace("/", " / ").split()
+    text = " ".join(spellings.get(word, word) for word in words)
+    return text[:1].upper() + text[1:]
+
+
+def shown_first(methods: list[str], most: int = FEW) -> list[str]:
+    """Return the methods that a picture shows unless it is asked for others, at most so many.
+
+    >>> shown_first(["last", "lamp", "random"])
+    ['last', 'random', 'lamp']
+    """
+    ranked = sorted(methods, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    return ranked[:most]

@@ -1,0 +1,94 @@
+"""The demo: a trained model pruned by the surgeon and the paper's methods, on images; both ship with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..apply import read
+from ..deploy.compute import forward
+from ..deploy.timing import time_in_turns
+from ..methods.method import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
+from ..models import load
+from ..models._size import parameters
+from ..models.classifier import Classifier
+from ..pruning import Pruning
+from ..targets.bisection import GRID
+from ..tasks.sample import load_sample
+from ..training.evaluate import evaluate
+from . import trade_off
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
+METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
+EVALUATIONS = 1 + len(GRID) * len(METHODS)  # how often `tick` is called
+TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model: of many short ones few meet a busy moment
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pruning ratio: states and parameters that the surgeon leaves, its speed-up, and each method's accuracy."""
+
+    ratio: float
+    states: int
+    parameters: int
+    speed: float
+    accuracy: dict[str, float]
+
+
+def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch") -> list[Row]:
+    """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
+
+    engine: that of `deploy.compute` which evaluates, and whose speed is reported.
+    """
+    model, images = load(CHECKPOINT), load_sample("test")
+    unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
+    works = {
+        name: Pruning(model, method, data=unlabelled if method.refits else None) for name, method in METHODS.items()
+    }
+
+    def accuracy(candidate: Classifier) -> float:
+        share = evaluate(candidate, images, engine=engine).accuracy
+        tick()
+        return share
+
+    small = {0.0: model}
+    accuracies = {0.0: dict.fromkeys(METHODS, accuracy(model))}
+    for ratio in ratios:
+        pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
+        accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
+        small[ratio] = pruned["Surgeon"]
+    speed = _speed(small, torch.from_numpy(images.batch(np.arange(TIMED)).x), engine)
+    return [
+        Row(ratio, _states(candidate), parameters(candidate), speed[ratio], accuracies[ratio])
+        for ratio, candidate in small.items()
+    ]
+
+
+def picture(rows: list[Row]) -> Figure:
+    """Draw the accuracies of a demo."""
+    curves = {name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
+    title = "A trained sMNIST S5, pruned without retraining"
+    return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
+
+
+def _states(model: Classifier) -> int:
+    return sum(system.states for system in read(model).values())
+
+
+@torch.no_grad()
+def _speed(models: dict[float, Classifier], x: torch.Tensor, engine: str) -> dict[float, float]:
+    """Return how many times faster than the first each model evaluates x, timed in turns."""
+    with ExitStack() as lent:
+        engines = {str(ratio): lent.enter_context(forward(model, engine)) for ratio, model in models.items()}
+        calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
+        seconds = time_in_turns(calls, ROUNDS)
+    return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}

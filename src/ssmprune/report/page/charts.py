@@ -1,0 +1,150 @@
+"""The page's three charts, described here once; the page's script fills their sources with what is chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import need
+from ..style import styles
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure as Figure
+
+MARKERS = dict(
+    zip("os^DvPX", ["circle", "square", "triangle", "diamond", "inverted_triangle", "plus", "x"], strict=True)
+)
+DASHES = {"-": "solid", "--": "dashed", "-.": "dashdot", ":": "dotted"}
+
+
+def library() -> str:
+    """Return the plotting library's code for the browser."""
+    _need_bokeh()
+    from bokeh.resources import Resources
+
+    return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
+
+
+def charts(methods: Iterable[str]) -> dict[str, Any]:
+    """Return the charts as JSON for the browser's library, by the id of the element that shows each.
+
+    methods: in the order in which they are offered; the page decides whose curves are seen.
+    """
+    _need_bokeh()
+    from bokeh.core.types import ID
+    from bokeh.embed import json_item
+
+    drawn = {"trade-off": _trade_off(list(methods)), "states": _states(), "poles": _poles()}
+    return {name: json_item(chart, ID(name)) for name, chart in drawn.items()}
+
+
+def _trade_off(methods: list[str]) -> Figure:
+    chart = _chart(360, x_axis_label="states pruned", y_axis_label="accuracy", y_range=(0, 1.04), x_range=(-0.03, 1.03))
+    _percent(chart)
+    chart.line("ratio", "accuracy", source=_source("unpruned", "ratio", "accuracy"), color="gray", name="unpruned line")
+    for method, look in styles(methods).items():
+        source, dash = _source(method, "ratio", "accuracy", "low", "high", "label"), DASHES[look["linestyle"]]
+        chart.segment("ratio", "low", "ratio", "high", name=f"interval {method}", line_width=2, source=source)
+        chart.line("ratio", "accuracy", name=f"line {method}", line_dash=dash, source=source)
+        chart.scatter(
+            "ratio",
+            "accuracy",
+            name=f"marks {method}",
+            marker=MARKERS[look["marker"]],
+            size=7,
+            fill_color=None if "markerfacecolor" in look else look["color"],
+            source=source,
+        )
+    chart.scatter(
+        "ratio", "accuracy", source=_source("chosen", "ratio", "accuracy"), name="ring", size=20, line_width=3
+    )
+    figures = [("", "@label"), ("pruned", "@ratio{0%}"), ("accuracy", "@accuracy{0.0%}")]
+    _hover(chart, [*figures, ("95 % interval", "@low{0.0%} to @high{0.0%}")], "marks ")
+    return chart
+
+
+def _states() -> Figure:
+    chart = _chart(300, y_range=[], x_range=(0, 1), x_axis_label="states")
+    look: dict[str, Any] = {"y": "layer", "source": _source("layers", "layer", "before", "kept"), "height": 0.7}
+    chart.hbar(right="before", fill_alpha=0.12, line_dash="dashed", name="before", legend_label="before", **look)
+    chart.hbar(right="kept", name="kept states", legend_label="kept", **look)
+    chart.ygrid.visible = False
+    _legend_above(chart)
+    _hover(chart, [("", "@layer"), ("kept", "@kept of @before")], "kept ")
+    return chart
+
+
+def _poles() -> Figure:
+    import numpy as np
+
+    chart = _chart(420, x_range=(-1.1, 1.1), y_range=(-1.1, 1.1))
+    angle = np.linspace(0, 2 * np.pi, 181)
+    chart.line(np.cos(angle), np.sin(angle), color="gray", line_width=1, name="circle")
+    for name, marker in [("pruned", "x"), ("kept", "circle")]:
+        source = _source(f"{name} poles", "x", "y", "memory", "frequency")
+        chart.scatter("x", "y", source=source, marker=marker, name=f"{name} marks", line_width=1.6, legend_label=name)
+    _legend_above(chart)
+    _hover(chart, [("memory", "@memory{0.0} steps"), ("frequency", "@frequency{0.000} π per step")], "kept ")
+    return chart
+
+
+def _legend_above(chart: Figure) -> None:
+    chart.legend.orientation = "horizontal"
+    chart.add_layout(chart.legend[0], "above")
+
+
+def _chart(height: int, **options: Any) -> Figure:
+    """Return an empty chart without colours of its own, so that it suits a light and a dark page."""
+    from bokeh.plotting import figure
+
+    chart = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        tools="pan,wheel_zoom,reset,save",
+        active_drag=None,
+        toolbar_location="above",
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        **options,
+    )
+    chart.toolbar.logo = None
+    chart.axis.minor_tick_line_color = None
+    chart.axis.major_label_text_font_size = chart.axis.axis_label_text_font_size = "13px"
+    chart.axis.axis_label_text_font_style = "normal"
+    return chart
+
+
+def _source(name: str, *columns: str) -> Any:
+    from bokeh.models import ColumnDataSource
+
+    return ColumnDataSource({column: [] for column in columns}, name=name)
+
+
+def _percent(chart: Figure) -> None:
+    from bokeh.models import NumeralTickFormatter
+
+    chart.axis.formatter = NumeralTickFormatter(format="0%")
+
+
+def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
+    from bokeh.models import HoverTool
+    from bokeh.models.renderers import DataRenderer
+
+    glyphs = [renderer for renderer in chart.renderers if isinstance(renderer, DataRenderer)]
+    renderers = [renderer for renderer in glyphs if (renderer.name or "").startswith(shown)]
+    chart.add_tools(HoverTool(tooltips=tooltips, renderers=renderers, visible=False))
+
+
+def _need_bokeh() -> None:
+    need("bokeh", "report", "The report needs Bokeh")
+
+
+def embed(data: Any) -> str:
+    r"""Return JSON that can stand inside a script element, which neither `</script` in it ends nor `<!--` prolongs.
+
+    >>> print(embed("<!--<script>"))
+    "\u003c!--\u003cscript>"
+    """
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

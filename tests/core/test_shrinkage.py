@@ -1,0 +1,72 @@
+"""How far a fit is trusted: errors by hand, and choices by what was held out."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibrated import features, moments
+from ssmprune.core.layout import ChannelLayout
+from ssmprune.core.least_squares import Residual
+from ssmprune.core.moments import Moments
+from ssmprune.core.shrinkage import (
+    DOUBT,
+    RIDGES,
+    Change,
+    Sample,
+    fit,
+    fit_shrunk,
+    most_cautious,
+    no_change,
+    what_is_left,
+)
+from strategies import systems
+
+
+def sample(system, u, r):
+    layout, z = ChannelLayout.of(system), features(system, u)
+    spread = np.stack([layout.spread(z_k) for z_k in z])
+    own, rest = (v[:, None] if system.channel is None else v[:, :, None] for v in (u, r))
+    cross = np.einsum("tgsa,tgq->gsaq", spread, rest) / len(u)
+    residual = Residual(cross, (own * rest).mean(axis=0))
+    return Sample(Moments(*moments(system, [u], [range(len(u))])), residual, float(np.square(r).sum() / len(u)), 1)
+
+
+@given(systems(max_n=4), st.integers(0, 1000))
+def test_what_is_left_is_what_steps_say(system, seed):
+    rng = np.random.default_rng(seed)
+    u, r = rng.normal(size=(40, system.inputs)), rng.normal(size=(40, system.inputs))
+    before = sample(system, u, r)
+    change = Change(rng.normal(size=before.residual.cross.shape), rng.normal(size=before.residual.input.shape))
+    z = np.stack([ChannelLayout.of(system).spread(z_k) for z_k in features(system, u)])
+    rest = r - np.einsum("tgsa,gsaq->tgq", z, change.weights).reshape(r.shape) - u * change.D.ravel()
+    found, expected = what_is_left(change, before), sample(system, u, rest)
+    tolerance = 1e-9 * (1 + expected.error)
+    np.testing.assert_allclose(found.error, expected.error, atol=tolerance)
+    np.testing.assert_allclose(found.residual.cross, expected.residual.cross, atol=tolerance)
+    np.testing.assert_allclose(found.residual.input, expected.residual.input, atol=tolerance)
+
+
+@given(systems(max_n=4), st.integers(0, 1000))
+def test_a_shrunk_fit_is_nearly_as_good_on_what_was_held_out_as_any(system, seed):
+    rng = np.random.default_rng(seed)
+    seen, held_out = (
+        sample(system, rng.normal(size=(steps, system.inputs)), rng.normal(size=(steps, system.inputs)))
+        for steps in (12, 30)
+    )
+    refittable = ChannelLayout.of(system).spread(np.ones(system.n, bool))
+    start = no_change(seen)
+    found = what_is_left(fit_shrunk(seen, held_out, refittable, start), held_out).error
+    every = [what_is_left(fit(seen, refittable, ridge), held_out).error for ridge in RIDGES]
+    assert found <= min([held_out.error, *every]) * (1 + DOUBT) * (1 + 1e-12)
+    if held_out.error <= min(every):
+        assert found == held_out.error  # nothing helps, so nothing changes
+    plenty = fit_shrunk(seen, held_out, refittable, start, every=held_out)
+    assert what_is_left(plenty, held_out).error <= held_out.error * (1 + 1e-9)
+
+
+def test_a_broken_error_is_never_chosen():
+    assert most_cautious([2.0, math.nan, 1.0], 100) == 2
+    assert most_cautious([2.0, math.inf], 100) == 0
+    assert most_cautious([math.nan, math.nan], 100) == 0
