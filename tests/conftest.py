@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from ssmprune import registry
 from ssmprune.cli import main
 
 # The same examples in every run, so that a failure can be repeated; how long one takes depends on the machine.
@@ -28,6 +29,36 @@ def denormals_as_before():
     """Undo the switch that commands set for the whole process, as they may; hypothesis needs denormal numbers."""
     yield
     torch.set_flush_denormal(False)
+
+
+def forget_entry_points():
+    for kind in registry._registries:
+        vars(kind).pop("installed", None)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Put a package with entry points on the path, as an installer would, and forget it after the test."""
+
+    def write(name, entry_points, module=None):
+        if module is not None:
+            (tmp_path / f"{name}.py").write_text(module)
+        about = tmp_path / f"{name}-1.0.dist-info"
+        about.mkdir(exist_ok=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(entry_points)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        forget_entry_points()
+
+    yield write
+    forget_entry_points()
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(monkeypatch):
+    """Files that a test adds are not known to the next."""
+    monkeypatch.setattr(registry, "_files", {})
 
 
 def is_local(family: int, address: object) -> bool:

@@ -293,24 +293,6 @@ def test_families_that_never_lose_states_must_refuse(model):
         check_adapter(LeakyAdapter(), model, run, shrinks=False)
 
 
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """Put a package with an adapter on the path, as an installer would."""
-
-    def install(module, named):
-        (tmp_path / "leaky_package.py").write_text(module)
-        about = tmp_path / "leaky_package-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: leaky-package\nVersion: 1.0\n")
-        (about / "entry_points.txt").write_text(f"[ssmprune.adapters]\nleaky = {named}\n")
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(__import__("sys").modules, "leaky_package", raising=False)
-        adapters._plugged_in.cache_clear()
-
-    yield install
-    adapters._plugged_in.cache_clear()
-
-
 MODULE = """
 import ssmprune as sp
 
@@ -330,14 +312,15 @@ ADAPTER = Adapter()
 
 
 @pytest.mark.parametrize("named", ["leaky_package", "leaky_package:ADAPTER"])
-def test_an_entry_point_brings_a_family(named, installed):
-    installed(MODULE, named)
+def test_an_entry_point_brings_a_family(named, install):
+    install("leaky_package", f"[ssmprune.adapters]\nleaky = {named}\n", MODULE)
     assert "leaky" in adapters.found()
     assert sp.read((0.5, 0.25))["everything"].n == 2
 
 
-def test_a_broken_entry_point_is_named(installed):
-    installed("raise RuntimeError('half installed')", "leaky_package")
+def test_a_broken_entry_point_is_named(install):
+    broken = "raise RuntimeError('half installed')"
+    install("leaky_package", "[ssmprune.adapters]\nleaky = leaky_package\n", broken)
     with pytest.raises(sp.InputError, match=r"The adapter leaky \(leaky_package\) does not load: half installed"):
         adapters.found()
 

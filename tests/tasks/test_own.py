@@ -19,11 +19,6 @@ PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 (WALK,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 
 
-@pytest.fixture(autouse=True)
-def _forget_added(monkeypatch):
-    monkeypatch.setattr(tasks, "_added", {})
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with the module of the page, and clothes that can be told apart: a bright row for each kind."""
@@ -64,7 +59,7 @@ def test_the_walk_leads_from_data_to_a_report(place, ssmprune):
 
 def test_a_module_is_found_by_its_option_alone(place, ssmprune):
     assert ssmprune("list", "--json").stdout.count("fashion") == 0
-    listed = ssmprune("list", "--task-module", "my_tasks.py", "--json")
+    listed = ssmprune("list", "--module", "my_tasks.py", "--json")
     assert "fashion" in json.loads(listed.stdout)["tasks"]
 
 
@@ -81,7 +76,7 @@ def test_a_module_is_found_by_its_option_alone(place, ssmprune):
 )
 def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):
     (place / "other.py").write_text(text)
-    result = ssmprune("train", "fashion", "--task-module", "other.py", "--data", "data", "--out", "run")
+    result = ssmprune("train", "fashion", "--module", "other.py", "--data", "data", "--out", "run")
     assert result.returncode == 2
     assert re.search(message, result.stderr)
     assert not (place / "run").exists()
@@ -90,15 +85,15 @@ def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train fashion", r"no task 'fashion'.*--task-module FILE\.py"),
-        ("train fashion --task-module absent.py", "Cannot read 'absent.py'"),
-        ("train fashion --task-module data", "it is a folder"),
-        ("train fashion --task-module my_tasks.py --states 7", "number is even; got 7"),
-        ("train fashion --task-module my_tasks.py --rate 0", "between 0 and 1; got 0"),
-        ("train fashion --task-module my_tasks.py --rate nan", "between 0 and 1; got nan"),
-        ("train fashion --task-module my_tasks.py --recipe paper", "no recipe 'fashion s5 paper'.*general"),
-        ("train fashion --task-module my_tasks.py --recipe tune", "--from"),
-        ("train fashion --task-module my_tasks.py --batch 1000", "360 training examples do not fill a batch of 1000"),
+        ("train fashion", r"no task 'fashion'.*--module FILE\.py"),
+        ("train fashion --module absent.py", "Cannot read 'absent.py'"),
+        ("train fashion --module data", "it is a folder"),
+        ("train fashion --module my_tasks.py --states 7", "number is even; got 7"),
+        ("train fashion --module my_tasks.py --rate 0", "between 0 and 1; got 0"),
+        ("train fashion --module my_tasks.py --rate nan", "between 0 and 1; got nan"),
+        ("train fashion --module my_tasks.py --recipe paper", "no recipe 'fashion s5 paper'.*general"),
+        ("train fashion --module my_tasks.py --recipe tune", "--from"),
+        ("train fashion --module my_tasks.py --batch 1000", "360 training examples do not fill a batch of 1000"),
     ],
 )
 def test_wrong_lines_are_told(words, message, place, ssmprune):
@@ -107,19 +102,9 @@ def test_wrong_lines_are_told(words, message, place, ssmprune):
     assert re.search(message, result.stderr.replace("\n", " "))
 
 
-def test_an_entry_point_brings_a_task(place, monkeypatch):
-    about = place / "clothes-1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: clothes\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[ssmprune.tasks]\nfashion = my_tasks\n")
-    monkeypatch.syspath_prepend(place)
-    tasks._plugged_in.cache_clear()
-    try:
-        assert tasks.get("fashion").load("test", place / "data").batch([0]).x.shape == (1, 28, 28)
-        (about / "entry_points.txt").write_text("[ssmprune.tasks]\nfashion = my_tasks:FashionMnist\n")
-        tasks._plugged_in.cache_clear()
-        with pytest.raises(sp.InputError, match="is the class FashionMnist itself"):
-            tasks.found()
-    finally:
-        monkeypatch.undo()
-        tasks._plugged_in.cache_clear()
+def test_an_entry_point_brings_a_task(place, install):
+    install("clothes", "[ssmprune.tasks]\nfashion = my_tasks\n")
+    assert tasks.get("fashion").load("test", place / "data").batch([0]).x.shape == (1, 28, 28)
+    install("clothes", "[ssmprune.tasks]\nfashion = my_tasks:FashionMnist\n")
+    with pytest.raises(sp.InputError, match="is the class FashionMnist itself"):
+        tasks.found()

@@ -15,13 +15,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from ..arrays import Complex, Mask, Real
 from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..registry import members, plugged_in
+from ..registry import Registry
+from . import (
+    annotated_s4d,
+    flax_s5,
+    minimal_lru,
+    s4d,
+    s5,
+    s5_pytorch,
+    state_spaces_diag,
+    state_spaces_dplr,
+    state_spaces_s4d,
+)
 from ._adapter import Adapter
 from ._arrays import places_of, refuse_coupled
 
@@ -86,21 +96,19 @@ def found() -> dict[str, Adapter]:
     >>> {"s4d", "s5", "flax_s5"} <= found().keys()
     True
     """
-    adapters = (module.ADAPTER for module in members(__name__, __path__))
-    return {adapter.name: adapter for adapter in (*adapters, *_plugged_in())}
+    return _ADAPTERS.found()
 
 
-@cache
-def _plugged_in() -> tuple[Adapter, ...]:
-    """Load the adapters of other packages: an entry point names the adapter, or a module that exports `ADAPTER`."""
-    return tuple(_checked(*found) for found in plugged_in("adapter"))
-
-
-def _checked(adapter: Any, origin: str) -> Adapter:
-    if not isinstance(adapter, Adapter):
-        kind = f"the class {adapter.__name__} itself" if isinstance(adapter, type) else f"of {type(adapter).__name__}"
-        raise InputError(f"An adapter is an object of a class derived from ssmprune.Adapter; {origin} is {kind}.")
-    return adapter
+_FAMILIES = (
+    *(annotated_s4d, flax_s5, minimal_lru, s4d, s5, s5_pytorch),
+    *(state_spaces_diag, state_spaces_dplr, state_spaces_s4d),
+)
+_ADAPTERS = Registry(
+    "adapter",
+    Adapter,
+    "an object of a class derived from ssmprune.Adapter",
+    shipped=[family.ADAPTER for family in _FAMILIES],
+)
 
 
 def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
@@ -110,7 +118,7 @@ def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
     """
     places = places_of(model)
     refuse_coupled(places)
-    families = list(found().values()) if adapter is None else [_checked(adapter, "`adapter`")]
+    families = list(found().values()) if adapter is None else [_ADAPTERS.checked(adapter, "`adapter`")]
     layers = {
         path: Layer(path, family, own) for family in families for path, own in family.layers_among(places).items()
     }

@@ -18,7 +18,7 @@ from .. import __version__, adapters, tasks
 from ..methods.method import criteria, named
 from ..sweeps import BEYOND_METHODS
 from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
-from .common import Json, TaskModule, app, show, table
+from .common import Json, Module, app, show, table
 
 __all__ = [
     "app",
@@ -64,7 +64,7 @@ def options(
 @app.command("list")
 def list_(
     recipes: Annotated[bool, typer.Option("--recipes", help="List the training recipes instead.")] = False,
-    task_module: TaskModule = None,
+    module: Module = None,
     as_json: Json = False,
 ) -> None:
     """List methods, what else sweeps can compare, criteria, model families and tasks; or the training recipes."""

@@ -13,9 +13,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .. import tasks
 from ..errors import need_torch, one_of, visible
 from ..methods.method import Method, named
+from ..registry import add_module
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -48,13 +48,14 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="Where to write the resul
 Data = Annotated[
     Path | None, typer.Option("--data", help="Folder with the data sets; by default $SSMPRUNE_DATA or a cache.")
 ]
-TaskModule = Annotated[
+Module = Annotated[
     Path | None,
     typer.Option(
-        "--task-module",
+        "--module",
         metavar="FILE.py",
-        callback=lambda path: tasks.add_module(path) if path else None,
-        help="Python file that defines your own tasks; it is executed.",
+        is_eager=True,  # its members have names that other options take
+        callback=lambda path: add_module(path) if path else None,
+        help="Python file that brings your own criteria, methods, adapters or tasks; it is executed.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

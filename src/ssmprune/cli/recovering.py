@@ -15,8 +15,8 @@ from .common import (
     Checkpoint,
     Data,
     Json,
+    Module,
     Out,
-    TaskModule,
     Threads,
     app,
     literal,
@@ -50,7 +50,7 @@ def recover(
     sequences: Annotated[int, typer.Option("--sequences", min=4, help="How many sequences to learn from.")] = SEQUENCES,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the order of the inputs.")] = 0,
     data: Data = None,
-    task_module: TaskModule = None,
+    module: Module = None,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from ..errors import InputError
 from ..progress import Bar
-from .common import Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
+from .common import Data, Engine, Json, Module, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
     from ..sweeps.store import Cell, Results
@@ -62,7 +62,7 @@ def sweep(
         bool, typer.Option("--speed", help="Also measure how much faster each model is in torch.")
     ] = False,
     data: Data = None,
-    task_module: TaskModule = None,
+    module: Module = None,
     engine: Engine = "torch",
     runner: RunnerName = "local",
     address: Address = None,

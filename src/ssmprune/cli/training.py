@@ -16,14 +16,14 @@ from .. import tasks
 from ..errors import InputError, need_torch
 from ..models import load
 from ..progress import Bar
-from .common import Checkpoint, Data, Engine, Json, TaskModule, Threads, app, prepare, show, table
+from .common import Checkpoint, Data, Engine, Json, Module, Threads, app, prepare, show, table
 from .failures import INTERRUPTED
 from .planning import takes_options_of
 
 if TYPE_CHECKING:
     from ..training.train import Result
 
-TaskName = Annotated[str, typer.Argument(help="A task from `ssmprune list` or --task-module.")]
+TaskName = Annotated[str, typer.Argument(help="A task from `ssmprune list` or --module.")]
 Settings = Annotated[
     list[str], typer.Option("--set", help="A parameter of the task, as in length=1024; can be given more than once.")
 ]
@@ -45,7 +45,7 @@ def job(
         ),
     ] = None,
     data: Data = None,
-    task_module: TaskModule = None,
+    module: Module = None,
     seed: Annotated[
         int,
         typer.Option("--seed", min=0, max=2**63 - 1, help="Seed for weights, data order and dropout."),
@@ -175,7 +175,7 @@ def evaluate(
         str | None, typer.Option("--task", help="A task from `ssmprune list`; by default the card's.")
     ] = None,
     data: Data = None,
-    task_module: TaskModule = None,
+    module: Module = None,
     split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
     examples: Annotated[
         int | None,

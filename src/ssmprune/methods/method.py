@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..registry import Registry
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
 from .criterion import Criterion
 from .elimination import elimination
@@ -56,8 +58,7 @@ def criteria() -> dict[str, Criterion]:
     >>> sorted(criteria())
     ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
     """
-    members = (elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random)
-    return {member.__name__: member for member in members}
+    return _CRITERIA.found()
 
 
 def named() -> dict[str, Method]:
@@ -69,10 +70,20 @@ def named() -> dict[str, Method]:
     >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
     (True, True, False)
     """
-    methods = {method.name: method for method in WITH_NAMES}
+    methods = _METHODS.found()
+    named_pairs = [(method.criterion, method.allocation) for method in WITH_NAMES]
     for score_name, score in criteria().items():
         for allocation in (uniform, pooled, layer_adaptive, layer_share):
-            if not any((method.criterion, method.allocation) == (score, allocation) for method in WITH_NAMES):
+            if (score, allocation) not in named_pairs:
                 pair = f"{score_name}/{allocation.__name__}"
                 methods[pair] = Method(pair, score, allocation, refits=score is elimination)
     return methods
+
+
+_CRITERIA: Registry[Criterion] = Registry(
+    "criterion",
+    Callable,
+    "a function (system, evidence) that returns log-scores",
+    shipped=(elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random),
+)
+_METHODS = Registry("method", Method, "an object of ssmprune.Method", shipped=WITH_NAMES)

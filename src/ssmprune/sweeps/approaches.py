@@ -5,17 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar
 
 from .. import apply
 from ..core.system import DiagonalSystem
-from ..errors import one_of
+from ..errors import InputError, one_of
 from ..methods.method import LAST, RANDOM, SURGEON, Method, named
 from ..models.classifier import Classifier
 from ..planning.plan import Plan
 from ..pruning import Pruning
-from ..registry import plugged_in
+from ..registry import Registry
 from ..tasks.task import Split
 from .balanced import balanced_model
 
@@ -90,19 +89,13 @@ class Rebuild(Approach):
         return self.rebuild(subject.model, ratio, seed), None
 
 
-@cache
 def found() -> dict[str, Approach]:
     """Return every approach by name: the methods, then `sweeps.BEYOND_METHODS`, which are more or less than that."""
-    methods: list[Approach] = [
-        PruneStates(name, method, calibrated=method.refits, random=method.criterion is RANDOM.criterion)
+    methods: dict[str, Approach] = {
+        name: PruneStates(name, method, calibrated=method.refits, random=method.criterion is RANDOM.criterion)
         for name, method in named().items()
-    ]
-    others: list[Approach] = [
-        PruneStates("surgeon-without-data", SURGEON),
-        Rebuild("balanced", _without_chance(balanced_model)),
-        *(approach for approach, _ in plugged_in("approach")),
-    ]
-    return {approach.name: approach for approach in methods + others}
+    }
+    return methods | _APPROACHES.found()
 
 
 def default() -> list[str]:
@@ -120,3 +113,17 @@ def _without_chance(
 ) -> Callable[[Classifier, float, int], Classifier]:
     """Return a reduction that takes a seed and does not use it."""
     return lambda model, ratio, seed: reduce(model, ratio)
+
+
+def _refuse_name_of_method(approach: Approach, origin: str) -> None:
+    if approach.name in named():
+        raise InputError(f"{origin}: there is a method {approach.name!r} already; give the approach another name.")
+
+
+_APPROACHES: Registry[Approach] = Registry(
+    "approach",
+    Approach,
+    "an object of a class derived from ssmprune.sweeps.approaches.Approach",
+    shipped=[PruneStates("surgeon-without-data", SURGEON), Rebuild("balanced", _without_chance(balanced_model))],
+    check=_refuse_name_of_method,
+)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, one_of
 from ..models.config import Config
+from ..registry import Registry
 from ..tasks.task import Task
 
 
@@ -255,7 +256,18 @@ class Sizes:
 
 
 def found() -> dict[tuple[str, str, str], Recipe]:
-    """Return every recipe by task, family and name."""
+    """Return every recipe by task, family and name; others export theirs as RECIPES = {"task family name": ...}."""
+    return {_key(name): recipe for name, recipe in _RECIPES.found().items()}
+
+
+def _key(name: str) -> tuple[str, str, str]:
+    if name.count(" ") < 2:
+        raise InputError(f"A recipe is named by its task, family and itself, as in 'text s5 cpu'; got {name!r}.")
+    task, family, recipe = name.rsplit(" ", 2)
+    return task, family, recipe
+
+
+def _shipped() -> dict[tuple[str, str, str], Recipe]:
     paper = {(*key, "paper"): recipe for key, recipe in PAPER.items()}
     cpu, lru = {(*key, "cpu"): _cpu(*key) for key in CPU}, {("smnist", "s5", "lru"): Recipe(**LRU)}
     easy = {(*key, "easy"): replace(_cpu(*key), **EASY[key[0]]) for key in CPU if key[0] in EASY}
@@ -310,3 +322,11 @@ def warmup_cosine(step: int, steps: int, warmup: float) -> float:
     if step < warmup:
         return min(1.0, (step + 1) / warmup)
     return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
+
+
+_RECIPES: Registry[Recipe] = Registry(
+    "recipe",
+    Recipe,
+    "an object of ssmprune.training.recipes.Recipe",
+    shipped={" ".join(key): recipe for key, recipe in _shipped().items()},
+)
