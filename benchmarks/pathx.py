@@ -22,7 +22,7 @@ from ssmprune import tasks
 from ssmprune.bench import subjects
 from ssmprune.deploy.timing import peak_memory
 from ssmprune.models.classifier import Classifier
-from ssmprune.training.evaluate import evaluate, tensors
+from ssmprune.training.evaluation import evaluate, tensors
 from ssmprune.training.recipes import get, parameter_groups
 
 PICTURES, RATIO = 20, 0.3  # 16 to train with, 2 to validate, 2 to test

@@ -17,10 +17,7 @@ import torch
 from table import Figure, markdown, prepare
 
 from ssmprune import load, tasks
-from ssmprune.training import recipes
-from ssmprune.training.evaluate import evaluate
-from ssmprune.training.gradual_pruning import Schedule
-from ssmprune.training.train import Run, train
+from ssmprune.training import Run, Schedule, evaluate, recipes, train
 
 TASK = tasks.get("smnist")
 RECIPE = replace(

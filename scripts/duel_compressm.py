@@ -22,14 +22,14 @@ import torch
 import ssmprune as sp
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
+from ssmprune.recovery import Recovery
+from ssmprune.recovery.resume import fingerprint
 from ssmprune.report.table_formats import markdown_rows
 from ssmprune.sweeps.balanced import balanced_model
 from ssmprune.targets import ratio_for
 from ssmprune.tasks import cards
+from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import part_of
-from ssmprune.training.evaluate import evaluate
-from ssmprune.training.recovery import Recovery
-from ssmprune.training.state import fingerprint
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINT = ROOT / "checkpoints" / "smnist-lru.safetensors"

@@ -48,12 +48,13 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
+from ssmprune.recovery.resume import load_state, save_state
 from ssmprune.sweeps.store import Cell, Results
 from ssmprune.tasks import cards
 from ssmprune.tasks.data import load_or_make, unpack
 from ssmprune.tasks.formats import read_idx, read_records, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
-from ssmprune.training.state import Position, load_state, save_state
+from ssmprune.training.loop import Position
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SECONDS, MEMORY = 5, 2**30

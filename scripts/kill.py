@@ -37,12 +37,11 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
+from ssmprune.recovery import Recovery
 from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import to_idx
-from ssmprune.training.recipes import Recipe
-from ssmprune.training.recovery import Recovery
-from ssmprune.training.train import Run, train
+from ssmprune.training import Recipe, Run, train
 
 RECIPE = Recipe(
     family="s5", depth=1, width=4, states=4, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,

@@ -19,13 +19,13 @@ import numpy as np
 import ssmprune as sp
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
+from ssmprune.recovery import Recovery
 from ssmprune.report.table_formats import markdown_rows
 from ssmprune.targets.bisection import ratio_for
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
+from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import part_of
-from ssmprune.training.evaluate import evaluate
-from ssmprune.training.recovery import Recovery
 
 ROOT = Path(__file__).parents[1]
 ROWS, TABLE = ROOT / "docs" / "results" / "largest.jsonl", ROOT / "docs" / "results" / "largest.md"
@@ -46,14 +46,14 @@ def without_recovery(work: sp.Pruning[Classifier], validation: Split) -> tuple[f
 
 
 def with_recovery(
-    work: sp.Pruning[Classifier], start: tuple[float, Classifier], recovery: Recovery[Classifier], validation: Split
+    work: sp.Pruning[Classifier], start: tuple[float, Classifier], inputs: list[Any], validation: Split
 ) -> tuple[float, Classifier]:
     """Return the same with a recovery after pruning: bisect between what needs none and everything."""
     least = accuracy(work.model, validation) - POINTS / 100
     best, (low, high) = start, (start[0], 1.0)
     for part in (4, *[2] * (TRIES - 1)):
         ratio = ratio_for(round((low + (high - low) / part) * work.states), work.states)
-        trial = recovery.of(work.shrink(work.plan(ratio)))
+        trial = Recovery(work.shrink(work.plan(ratio)), work.model, inputs)
         recovered = trial.run(2 * MINUTES, steps=trial.planned_steps(MINUTES), progress=False)
         found = accuracy(recovered.model, validation)
         print(f"{ratio:.1%} pruned: {found:.2%} right, {least:.2%} wanted. {recovered}", flush=True)
@@ -80,7 +80,7 @@ def rows_of(name: str, root: Path, finished: dict[tuple[str, str], float]) -> An
         if way == WAYS[3]:
             surgeon = finished[name, WAYS[2]]
             start = surgeon, works[way].shrink(works[way].plan(surgeon))
-            found = with_recovery(works[way], start, Recovery(model, model, part_of(train, 8000)), validation)
+            found = with_recovery(works[way], start, part_of(train, 8000), validation)
         else:
             found = without_recovery(works[way], validation)
         finished[name, way] = found[0]

@@ -27,7 +27,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
 from ssmprune.tasks.sample import load_sample
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training import evaluate
 
 ROOT = Path(__file__).parents[1]
 PINS = ROOT / "tests" / "pins.json"

@@ -18,8 +18,7 @@ from ssmprune.files import write_atomically
 from ssmprune.models import checkpoint
 from ssmprune.report.table_formats import markdown_rows
 from ssmprune.tasks import cards
-from ssmprune.training import recipes
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training import evaluate, recipes
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 MARK = "<!-- the table: scripts/ship.py writes what follows -->\n"

@@ -17,12 +17,13 @@ PICTURE = PAGE.with_name("rooms.svg")
 ROOMS = (
     *("errors", "arrays", "files", "registry", "progress"),
     *("core", "methods", "planning"),
-    *("models", "adapters", "apply", "calibration", "pruning", "targets", "testing", "deploy"),
+    *("models", "adapters", "apply", "calibration", "pruning", "targets", "testing", "recovery", "deploy"),
     *("tasks", "training", "bench", "sweeps", "report", "cli"),
 )
 TORCH_ROOMS = {
     "models",
     "deploy",
+    "recovery",
     "training",
     "bench",
     "sweeps",

@@ -211,7 +211,7 @@ def test_importing_opens_no_socket():
 import socket
 def refuse(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.connect = socket.socket.bind = socket.getaddrinfo = socket.create_connection = refuse
-import ssmprune, ssmprune.cli, ssmprune.models.checkpoint, ssmprune.tasks, ssmprune.training.train
+import ssmprune, ssmprune.cli, ssmprune.models.checkpoint, ssmprune.tasks, ssmprune.training.loop
 import ssmprune.deploy.onnx
 print(len(ssmprune.tasks.found()))
 """

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from ssmprune.tasks.task import Split, Task, features
-from ssmprune.training.recipes import Recipe
-from ssmprune.training.train import Run, train
+from ssmprune.training import Recipe, Run, train
 
 RECIPE = Recipe(
     family="s5", depth=2, width=8, states=8, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,

@@ -19,8 +19,7 @@ sp.export_c(tiny, "tiny.c")                    # one C99 file and its header
 fast = sp.compile(tiny)                        # the same, called from Python: fast(x), fast.stream()
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .adapters import Adapter
 from .adapters._files import load_tree, save_tree
@@ -34,7 +33,7 @@ from .core.moments import Moments, white_noise
 from .core.system import DiagonalSystem
 from .deploy.c import export_c
 from .deploy.compiled import compile
-from .errors import InputError, need_torch
+from .errors import InputError, names_that_need_torch
 from .methods.allocation import layer_adaptive, layer_share, pooled, uniform
 from .methods.criterion import Evidence
 from .methods.method import (
@@ -56,10 +55,10 @@ from .planning.make import make_plan, plan_from_scores, refit
 from .planning.plan import Plan
 from .pruning import Pruning, prune
 from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
-from .training import recover
 
 if TYPE_CHECKING:
     from .deploy.quantize import quantize as quantize
+    from .recovery import recover as recover
 
 __version__ = "0.2.0"
 __all__ = [  # noqa: RUF022 (grouped)
@@ -127,12 +126,4 @@ __all__ = [  # noqa: RUF022 (grouped)
 ]
 
 # These work on torch models alone, and importing ssmprune does not import torch. Not in __all__: `import *` would.
-_NEED_TORCH = {"quantize": "deploy.quantize"}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a function that needs torch when it is asked for."""
-    if name not in _NEED_TORCH:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    need_torch()
-    return getattr(importlib.import_module(f"{__name__}.{_NEED_TORCH[name]}"), name)
+__getattr__ = names_that_need_torch(__name__, {"quantize": "deploy.quantize", "recover": "recovery"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -66,3 +66,18 @@ def need(module: str, extra: str, purpose: str) -> Any:
 def need_torch() -> None:
     """Raise a clear error where torch is not installed."""
     need("torch", "torch", "Models need PyTorch")
+
+
+def names_that_need_torch(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a package that imports torch, and these names from its modules, when they are needed.
+
+    modules: the module of each name.
+    """
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        need_torch()
+        return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+
+    return find

@@ -41,7 +41,6 @@ LINES = [
     ("prune model.safetensors --ratio 0.5", "--out"),
     ("prune model.safetensors --ratio 0.5 --out", "--out"),
     ("prune model.safetensors extra --ratio 0.5 --out out", "extra"),
-    ("prune model.safetensors --ratio 0.5 --rounds 3 --out out", "--recover"),
     ("prune model.safetensors --ratio 0.5 --calibrate inputs.npy --what states --out out", "--recover"),
     # Numbers
     ("prune model.safetensors --ratio abc --out out", "abc"),

@@ -16,7 +16,7 @@ from ssmprune.deploy.quantize import quantize
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training import evaluate
 from tiny_data import write_mnist
 from toy import TOY
 

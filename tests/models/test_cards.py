@@ -8,7 +8,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import cards
-from ssmprune.training.train import Run, train
+from ssmprune.training import Run, train
 from toy import RECIPE, TOY
 
 

@@ -12,8 +12,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from ssmprune.errors import InputError
+from ssmprune.training import Schedule
 from ssmprune.training.distributed import join_group
-from ssmprune.training.gradual_pruning import Schedule
 from toy import RECIPE, TWENTY_STEPS, fit
 
 

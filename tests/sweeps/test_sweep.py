@@ -28,7 +28,7 @@ from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
 from ssmprune.targets.bisection import largest_within
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training import evaluate
 from tiny_sweep import swept
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"

@@ -26,9 +26,8 @@ from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards
-from ssmprune.training import recipes
+from ssmprune.training import evaluate, recipes
 from ssmprune.training.calibration_inputs import part_of
-from ssmprune.training.evaluate import evaluate
 from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 from toy import PATIENCE, same
 

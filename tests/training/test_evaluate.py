@@ -17,7 +17,7 @@ from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks.task import Split
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training import evaluate
 from toy import RECIPE, TOY, fit
 
 CONFIG = Config(family="s5", inputs=2, outputs=3, width=4, states=(4, 4), dropout=0.5)

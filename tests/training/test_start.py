@@ -12,8 +12,8 @@ import torch
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks.task import Split, Task
+from ssmprune.training import evaluate
 from ssmprune.training._start import fit_head, take_raw_features, tunable
-from ssmprune.training.evaluate import evaluate
 from toy import RECIPE, events, fit
 
 CONFIG = Config("s5", inputs=5, outputs=2, width=6, states=(4,), tokens=True)

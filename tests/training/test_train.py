@@ -20,13 +20,13 @@ from safetensors.torch import load_file
 from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
+from ssmprune.recovery.resume import State
 from ssmprune.sweeps.cells import Needs, load_subject
 from ssmprune.tasks.task import Split, fewer
+from ssmprune.training import Diverged, Run, evaluate, train
 from ssmprune.training.distributed import needs_launch, relaunch
-from ssmprune.training.evaluate import evaluate
+from ssmprune.training.loop import Position
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
-from ssmprune.training.state import Position, State
-from ssmprune.training.train import Diverged, Run, train
 from toy import AMOUNTS, PATIENCE, RECIPE, TOY, Toy, ToyAmounts, events, fit, same
 
 pytestmark = pytest.mark.slow

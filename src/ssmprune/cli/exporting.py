@@ -57,7 +57,7 @@ def quantize(
     inputs = None if calibrate is None else calibration_inputs(checkpoint, calibrate, sequences, data)
     small = quantize(model, bits, data=inputs, sequences=None)
     save(small, out)
-    cards.pass_on(checkpoint, out)
+    cards.copy_card(checkpoint, out)
     sizes = {"before": checkpoint.stat().st_size, "after": out.stat().st_size}
     facts = {"bits": bits, "bytes before": sizes["before"], "bytes after": sizes["after"], "out": str(out)}
     show(facts | {"history": small.history}, as_json, table(str(checkpoint), [facts]))
@@ -143,7 +143,7 @@ def _test_examples(options: dict[str, Any]) -> Split | None:
     """Return test examples of the model's task; None, with a word on stderr, if the data are missing."""
     from ..tasks.data import as_found, data_folder
     from ..tasks.task import fewer
-    from ..training.evaluate import check_fits
+    from ..training.evaluation import check_fits
 
     checkpoint, root = options["checkpoint"], options["data"]
     name = task_name(checkpoint, options["validate"], options["calibrate"])
@@ -163,7 +163,7 @@ def _test_examples(options: dict[str, Any]) -> Split | None:
 
 
 def _score(model: Classifier, split: Split | None) -> dict[str, Any]:
-    from ..training.evaluate import evaluate
+    from ..training import evaluate
 
     if split is None:
         return {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..models.classifier import Classifier
-    from ..training.recovery import Recovered
+    from ..recovery import Recovered
 
 
 class Said(NamedTuple):

@@ -94,7 +94,6 @@ Recover = Annotated[
         help="Then learn the whole model's answers, for 5 minutes or as many as given.",
     ),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", min=1, help="Number of cuts to prune in, with a recovery after each.")]
 What = Annotated[
     Learning, typer.Option("--what", help="What recovery trains: all parameters, or those of the states only.")
 ]
@@ -202,7 +201,7 @@ class _Accuracy:
         return len(self.split)
 
     def __call__(self, small: Classifier) -> float:
-        from ..training.evaluate import evaluate
+        from ..training import evaluate
 
         accuracy = evaluate(small, self.split).accuracy
         if small is self.work.model:
@@ -233,7 +232,7 @@ def _goal(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float | Targ
     return first.beside(others)
 
 
-def recovering(recover: Recover = None, rounds: Rounds = 1, what: What = Learning.all) -> None:
+def recovering(recover: Recover = None, what: What = Learning.all) -> None:
     """Name the options of recovery that `prune` takes in addition to those of `decide`."""
 
 
@@ -290,7 +289,7 @@ def _validation(checkpoint: Path, name: str | None, examples: int, root: Path | 
         raise InputError(
             f"--max-loss needs validation data: {checkpoint} has no card that names a task; name one with --validate."
         )
-    from ..training.evaluate import check_has_classes
+    from ..training.evaluation import check_has_classes
 
     split = cards.task_of(checkpoint, name).load("val", root)
     check_has_classes(split)

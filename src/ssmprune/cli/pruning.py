@@ -66,7 +66,7 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
     quiet = apply.mask(model, plan)
     say_if_floats_again(model, quiet)
     save(quiet, out)
-    cards.pass_on(checkpoint, out)
+    cards.copy_card(checkpoint, out)
     show_plan(plan, out, as_json)
 
 
@@ -78,39 +78,36 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
     small = apply.shrink(model, plan)
     say_if_floats_again(model, small)
     save(small, out)
-    cards.pass_on(checkpoint, out)
+    cards.copy_card(checkpoint, out)
     show_plan(plan, out, as_json)
 
 
 @app.command()
 @takes_options_of(decide, recovering)
-def prune(recover: float | None, rounds: int, what: Learning, **options: Any) -> None:
+def prune(recover: float | None, what: Learning, **options: Any) -> None:
     """Plan and shrink in one step; with --calibrate by the surgeon, which can remove far more states.
 
     With --recover the pruned model then learns the whole model's answers on the --calibrate inputs. A budget finds
     the ratio without recovery; if the recovered model breaks it, the model is kept as it was before. After an
     interruption, the same command resumes.
     """
-    if recover is None and (rounds != 1 or what is not Learning.all):
-        raise InputError("--rounds and --what are about recovery; give --recover as well.")
+    if recover is None and what is not Learning.all:
+        raise InputError("--what is about recovery; give --recover as well.")
     if recover is not None and options["calibrate"] is None:
         raise InputError("--recover learns from the inputs of --calibrate; give that as well.")
     if recover is not None and not 0 < recover < math.inf:
         raise InputError(f"--recover takes a number of minutes above 0; got {recover:g}.")
     decision = decide(**options)
-    certificates, outcome = decision.certificates, None
-    if recover is not None:
-        plan, outcome = recover_decision(decision, options, recover, rounds, what)
-    if outcome is None:
-        plan, small = decision.plan, decision.work.shrink(decision.plan)
-    else:
+    certificates, small = decision.certificates, decision.work.shrink(decision.plan)
+    outcome = None if recover is None else recover_decision(decision, small, options, recover, what)
+    if outcome is not None:
         small = outcome.model
         certificates = certify_model(decision.work, small) if options["certify"] else {}
     say_if_floats_again(decision.work.model, small)
     save(small, decision.out)
-    cards.pass_on(options["checkpoint"], decision.out)
+    cards.copy_card(options["checkpoint"], decision.out)
     said = gains(decision, options["checkpoint"], small)
-    show_plan(plan, decision.out, decision.as_json, certificates, outcome, said)
+    show_plan(decision.plan, decision.out, decision.as_json, certificates, outcome, said)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:

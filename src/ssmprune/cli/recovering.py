@@ -9,7 +9,6 @@ import typer
 
 from ..files import check_writable
 from ..models import load, save
-from ..planning.plan import Plan
 from ..tasks import cards
 from .common import (
     Checkpoint,
@@ -30,7 +29,7 @@ from .planning import Decision, Learning, What, calibration_inputs
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
-    from ..training.recovery import Recovered
+    from ..recovery import Recovered
 
 SEQUENCES = 8000
 MINUTES = 5.0
@@ -60,7 +59,7 @@ def recover(
     """
     prepare(threads)
     check_writable(out)
-    from ..training.recovery import Recovery
+    from ..recovery import Recovery
 
     small, model = load(checkpoint), load(whole)
     state = state_of(out)
@@ -70,33 +69,28 @@ def recover(
     stop_if_asked(outcome)
     say_if_floats_again(small, outcome.model)
     save(outcome.model, out)
-    cards.pass_on(checkpoint, out)
+    cards.copy_card(checkpoint, out)
     state.unlink(missing_ok=True)
     show(outcome.facts() | {"out": str(out)}, as_json, literal(f"{outcome} -> {out}"))
 
 
 def recover_decision(
-    decision: Decision, options: dict[str, Any], minutes: float, rounds: int, what: Learning
-) -> tuple[Plan, Recovered[Classifier] | None]:
-    """Prune as was decided, in rounds with recoveries; return which states stay, and how the last recovery went.
+    decision: Decision, small: Classifier, options: dict[str, Any], minutes: float, what: Learning
+) -> Recovered[Classifier] | None:
+    """Let a pruned model recover; a recovery that breaks a budget is discarded, with a message."""
+    from ..recovery import Recovery
 
-    There is no recovery, as is said, where it would break a budget that the pruned model keeps.
-    """
-    from ..training.recovery import Recovery
-    from ..training.rounds import prune_in_rounds
-
-    model, state = decision.work.model, state_of(decision.out)
+    state = state_of(decision.out)
     unlabelled = calibration_inputs(options["checkpoint"], options["calibrate"], SEQUENCES, options["data"], LEARNING)
-    recovery = Recovery(model, model, unlabelled, what=what.value, seed=options["seed"])
-    ratio = decision.plan.ratio
-    plan, outcome = prune_in_rounds(decision.work, ratio, recovery, rounds=rounds, minutes=minutes, state=state)
+    recovery = Recovery(small, decision.work.model, unlabelled, what=what.value, seed=options["seed"])
+    outcome = recovery.run(minutes, state=state)
     stop_if_asked(outcome)
-    for number in range(1, rounds + 1):
-        state.with_name(f"{state.name}.{number}").unlink(missing_ok=True)
+    state.unlink(missing_ok=True)
+    ratio = decision.plan.ratio
     if decision.target and (broken := decision.target.broken_by(decision.work, ratio, outcome.model)):
         say(f"After recovery, {'; '.join(broken)}. The pruned model is kept as it was before recovery.")
-        return decision.plan, None
-    return plan, outcome
+        return None
+    return outcome
 
 
 def state_of(out: Path) -> Path:

@@ -21,7 +21,7 @@ from .failures import INTERRUPTED
 from .planning import takes_options_of
 
 if TYPE_CHECKING:
-    from ..training.train import Result
+    from ..training import Result
 
 TaskName = Annotated[str, typer.Argument(help="A task from `ssmprune list` or --module.")]
 Settings = Annotated[
@@ -99,7 +99,7 @@ def cutting(
     prune_method: Annotated[str, typer.Option("--prune-method", help="A method from `ssmprune list`.")] = "surgeon",
 ) -> Any:
     """Return the Schedule by which a model loses states while it trains, or None."""
-    from ..training.gradual_pruning import Schedule
+    from ..training import Schedule
 
     cuts = (prune_schedule, prune_from, prune_until, prune_every, prune_method)
     return None if prune_to is None else Schedule(prune_to, *cuts)
@@ -129,8 +129,8 @@ def train(
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(threads)
     from ..training import distributed, recipes
-    from ..training.train import Run, check_job
-    from ..training.train import train as run_training
+    from ..training import train as run_training
+    from ..training.loop import Run, check_job
 
     before = load(start) if start else None
     family = model or (before.config.family if before else "s5")
@@ -204,7 +204,7 @@ def evaluate(
     from ..tasks.cards import task_of
     from ..tasks.task import fewer
     from ..training.calibration_inputs import part_of
-    from ..training.evaluate import at_rate, evaluate
+    from ..training.evaluation import at_rate, evaluate
 
     engine = choose(engine)
     model, asked = load(checkpoint), _parse(settings)

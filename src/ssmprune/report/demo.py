@@ -21,7 +21,7 @@ from ..models.classifier import Classifier
 from ..pruning import Pruning
 from ..targets.bisection import GRID
 from ..tasks.sample import load_sample
-from ..training.evaluate import evaluate
+from ..training import evaluate
 from . import trade_off
 
 if TYPE_CHECKING:

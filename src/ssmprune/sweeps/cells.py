@@ -21,7 +21,7 @@ from ..models.classifier import Classifier
 from ..planning.plan import Plan
 from ..tasks.task import Split, Task, fewer
 from ..training.calibration_inputs import part_of
-from ..training.evaluate import answers, at_rate, check_fits, check_has_classes, tensors
+from ..training.evaluation import answers, at_rate, check_fits, check_has_classes, tensors
 from . import approaches
 from .answers import Right, pack
 from .approaches import Subject

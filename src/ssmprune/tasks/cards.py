@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..files import COUNTS, TEXT, check_entries, read_whole, write_atomically
 from .task import Task
 
-ENTRIES = {"task": TEXT, "task_parameters": COUNTS, "model": TEXT}  # all that is read of a card; none is needed
+ENTRIES = {"task": TEXT, "task_parameters": COUNTS, "model": TEXT}  # the entries that are read; all optional
 
 
 def card_path(checkpoint: Path) -> Path:
@@ -43,42 +43,18 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
     return dict(card)
 
 
-def of_training(log: Path) -> dict[str, Any]:
-    """Return the card of a training from its log: its settings, and how far it got."""
-    try:
-        events = [json.loads(line) for line in log.read_text().splitlines()]
-        start = next(event for event in events if event["event"] == "start")
-        recipe, validations = start["recipe"], [event for event in events if event["event"] == "validation"]
-        curve = [event["accuracy"] for event in validations]
-        pruned = max((event["step"] for event in events if event["event"] == "pruning"), default=0)
-        return {
-            "task": start["task"],
-            "task_parameters": recipe["task"],
-            "model": recipe["family"],
-            "settings": recipe,
-            "seed": start["seed"],
-            "training_examples": start["examples"],
-            "epochs": len(curve),
-            "validation_accuracy": max(event["accuracy"] for event in validations if event["step"] >= pruned),
-            "validation_curve": curve,
-            "seconds": validations[-1]["seconds"],
-        } | {key: start[key] for key in ("start", "pruning") if start.get(key)}
-    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
-        raise InputError(f"{log} is not the log of a training that has been validated ({error!r}).") from error
-
-
 def inherited(checkpoint: Path) -> dict[str, Any]:
-    """Return the part of a card that also holds for models made from its checkpoint; empty if it names no task."""
+    """Return the entries of a card that also hold for models made from its checkpoint; empty if it names no task."""
     card = read_card(checkpoint)
     return {key: card[key] for key in ("task", "task_parameters", "model") if key in card} if card.get("task") else {}
 
 
-def pass_on(checkpoint: Path, made_of_it: Path) -> None:
-    """Write a card for a model made from a checkpoint: the part of the old card that says how to evaluate it."""
-    if card := inherited(checkpoint):
-        write_card(made_of_it, card)
+def copy_card(source: Path, target: Path) -> None:
+    """Write a card for a model made from a checkpoint: the entries of its card that say how to evaluate it."""
+    if card := inherited(source):
+        write_card(target, card)
     else:
-        card_path(made_of_it).unlink(missing_ok=True)  # of what was there before
+        card_path(target).unlink(missing_ok=True)  # the card of a file that was replaced
 
 
 def task_of(checkpoint: Path, name: str | None = None) -> Task:

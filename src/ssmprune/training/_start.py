@@ -18,7 +18,7 @@ from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..models.config import Config
 from ..tasks.task import Split
-from .evaluate import Tick, loss_of, tensors
+from .evaluation import Tick, loss_of, tensors
 
 BATCH = 32
 EPOCHS = 8

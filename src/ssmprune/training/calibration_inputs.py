@@ -15,7 +15,7 @@ from .. import tasks
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError, suggestion
 from ..tasks.task import Split, fewer
-from .evaluate import tensors
+from .evaluation import tensors
 
 BATCH = 50
 HOW_TO_SAVE = (

@@ -1,8 +1,8 @@
-"""Recovery: a pruned model learns the whole model's answers again, on inputs without labels.
+"""Recovery: a few minutes of gradient steps repair what no closed form can, since poles move.
 
-A few minutes of gradient steps repair what no closed form can, since poles move. The whole model teaches, by its logits
-or, where outputs are no logits, by its outputs. Some inputs are held out: the weights that did best on them win, and
-those that the model came with take part, so it never gets worse there.
+The whole model teaches the pruned one: by its logits or, where outputs are not logits, by its outputs. Some inputs are
+held out. The weights that scored best on them win, and the weights before learning take part, so the model never gets
+worse there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,103 +19,139 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..adapters import Adapter, layers_of
+from ..calibration import recording
 from ..calibration.recording import Sequences, refuse_what_cannot_run
 from ..errors import InputError, one_of
 from ..models._history import note
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ._lessons import agreement, answer, changed_probability, divergence_of_logits, in_memory, lessons, squared_error
-from .state import collect_stop_requests, fingerprint, load_state, save_state
+from ._batches import batches, micro_batches
+from .resume import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)
 What = Literal["all", "states"]
 WHAT = {"all": "every parameter", "states": "the parameters of the SSM layers"}
-PACE = 180  # steps in a minute, of 32 sequences of 1,024 steps: what two cores do easily
+PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
 FEWEST_STEPS = 32
-LARGEST_RATE = 3e-3  # a third of this repairs less in a few minutes, twice as much may repair nothing
-HARMED = 0.2  # held-out damage from which on the largest rate is right; below it the rate falls with its square root
-VALIDATIONS = 16  # in the time that was planned
-RETREAT = 0.25  # of the rate is left when it was too high: a little damage can be undone by small steps alone
+LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
+HARMED = 0.2  # above this damage the full learning rate is used; below, the rate falls with the square root of damage
+VALIDATIONS = 16  # in the planned steps
+RETREAT = 0.25  # factor for a rate that was too high: a little damage is undone by small steps only
 CLIP = 1.0  # largest norm of a gradient
-HELD_OUT = 0.1  # of the sequences, but at most
-MOST_HELD_OUT = 384
-NEGLIGIBLE = 1e-5, 1e-7  # damage that rounding alone can do, of classifiers and of other models
+HELD_OUT = 0.1  # share of the sequences
+MOST_HELD_OUT = 384  # sequences
+NEGLIGIBLE = 1e-5, 1e-7  # damage that rounding alone can do to classifiers and to other models
 
 
-class Standing(NamedTuple):
-    """How a pruned model does on the held-out inputs: its damage, and for classifiers how often it agrees."""
+def recover(
+    small: Model,
+    model: nn.Module,
+    data: Iterable[Any],
+    *,
+    minutes: float = 5.0,
+    what: What = "all",
+    seed: int = 0,
+    adapter: Adapter | None = None,
+) -> Model:
+    """Return a pruned model that has learnt the whole model's answers on unlabelled batches.
+
+    On held-out inputs it never gets worse; if there is nothing to repair or to gain, it stays as it is, and a warning
+    says so.
+
+    small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
+    model: the whole model it was pruned from, which teaches it.
+    data: batches or a DataLoader, as for `collect`, but many: up to 8,000 sequences are used, some of them held out.
+    minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model
+        on every machine that is as fast as two CPU cores.
+    what: "all" lets every parameter learn, "states" those of the SSM layers only.
+
+    `Recovery` also tells what happened, and resumes after a kill.
+
+    >>> import torch
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer, data = S5Layer(2, 10), [torch.randn(8, 50, 2) for _ in range(4)]
+    >>> small = sp.prune(layer, 0.6, data=data)
+    >>> recover(small, layer, data, minutes=0.01).B.shape
+    torch.Size([4, 2, 2])
+    """
+    outcome = Recovery(small, model, data, what=what, seed=seed, adapter=adapter).run(minutes)
+    if outcome.after.damage >= outcome.before.damage:
+        warnings.warn(f"Recovery: {outcome.summary}.", stacklevel=2)
+    return outcome.model
+
+
+class HeldOutScore(NamedTuple):
+    """How near a pruned model is to the whole one on the held-out inputs."""
 
     damage: float  # how much probability moved between classes, or the error's share of the outputs' energy
-    agreement: float | None
+    agreement: float | None  # share of equal answers, of classifiers
 
     @property
     def is_negligible(self) -> bool:
-        """Whether rounding may be all that tells the models apart."""
+        """Whether rounding may be the only difference between the models."""
         return self.damage <= NEGLIGIBLE[self.agreement is None]
 
     @property
-    def figure(self) -> str:
-        """What a person can judge."""
+    def percentage(self) -> str:
+        """The error, or for classifiers the agreement."""
         return f"{self.damage:.2%}" if self.agreement is None else f"{self.agreement:.1%}"
 
     def __str__(self) -> str:
-        """Show the figure and what it is."""
-        return f"{'error' if self.agreement is None else 'agreement'} {self.figure}"
+        """Show the percentage and what it measures."""
+        return f"{'error' if self.agreement is None else 'agreement'} {self.percentage}"
 
 
 @dataclass(frozen=True)
 class Recovered(Generic[Model]):
-    """The model that did best on the held-out inputs, and how it got there."""
+    """The model that scored best on the held-out inputs, and how it got there."""
 
     model: Model
-    before: Standing
-    after: Standing
+    before: HeldOutScore
+    after: HeldOutScore
     steps: int
     seconds: float
     finished: bool = True  # False when it was asked to stop; the same call resumes
 
     def facts(self) -> dict[str, Any]:
         """Return all but the model, for JSON."""
-        standing = {"before": self.before._asdict(), "after": self.after._asdict()}
-        return standing | {"steps": self.steps, "seconds": round(self.seconds, 1)}
+        scores = {"before": self.before._asdict(), "after": self.after._asdict()}
+        return scores | {"steps": self.steps, "seconds": round(self.seconds, 1)}
 
     def __str__(self) -> str:
-        """Say what recovery did, and in what time."""
-        return f"Recovery: {self.gain}" + (f" ({self.seconds:.0f} s)" if self.steps else "")
+        """Summarise the outcome, with its time."""
+        return f"Recovery: {self.summary}" + (f" ({self.seconds:.0f} s)" if self.steps else "")
 
     @property
-    def gain(self) -> str:
-        """Say what recovery did, in the same words each time that it does the same."""
+    def summary(self) -> str:
+        """Summarise the outcome without timings, so that it is reproducible."""
         if self.before.is_negligible:
             return "the model answers as the whole one does; it needs none and is as it was"
         if self.after.damage >= self.before.damage:
             return f"nothing gained in {self.steps} steps; the model is as it was"
         repaired = 1 - self.after.damage / self.before.damage
-        change = f"{self.before} -> {self.after.figure}"
+        change = f"{self.before} -> {self.after.percentage}"
         return f"{repaired:.0%} of the damage repaired in {self.steps} steps, held-out {change}"
 
 
 @dataclass
 class _Position:
-    """Where a recovery stands."""
+    """How far a recovery has come."""
 
     step: int = 0
     seconds: float = 0.0
     before: tuple[float, float | None] = (0.0, None)
     best: tuple[float, float | None] = (0.0, None)
     ended: bool = False
-    steps: int = 0  # that are planned
-    share: float = 1.0  # of the rate that the damage asks for
+    steps: int = 0  # planned
+    share: float = 1.0  # of the rate that suits the damage
 
 
 class Recovery(Generic[Model]):
-    """A pruned model, the whole model that teaches it, and unlabelled inputs for both.
-
-    what: "all" lets everything learn, "states" the SSM layers alone.
-    data: batches as for `collect`, but many: the first 8,000 sequences are used.
-    """
+    """A pruned model, the whole model that teaches it, and unlabelled inputs; the arguments are those of `recover`."""
 
     def __init__(
         self,
@@ -126,36 +163,26 @@ class Recovery(Generic[Model]):
         seed: int = 0,
         adapter: Adapter | None = None,
     ) -> None:
-        """Hold out a part of the data, and see how the pruned model does on it."""
+        """Hold out some of the data, and score the pruned model on them."""
         one_of("part of a model to recover", what, WHAT)
         refuse_what_cannot_run(small)
         refuse_what_cannot_run(model)
-        self.small, self.what, self.seed, self.adapter = small, what, seed, adapter
+        self.small, self.what, self.seed = small, what, seed
         self.student, self.teacher = copy.deepcopy(small).eval(), copy.deepcopy(model).eval().requires_grad_(False)
-        batches = lessons(data)
-        size = max(len(batch.x) for batch in batches)
-        count = max(1, round(min(HELD_OUT * len(batches), MOST_HELD_OUT / size)))
-        order = np.random.default_rng(seed).permutation(len(batches))
-        self.lessons = [batches[k] for k in sorted(order[count:])]
-        with torch.no_grad():
-            parts = [part for k in sorted(order[:count]) for part in in_memory(batches[k])]
-            self.held_out = [(part, answer(self.teacher, part)) for part in parts]
-        self.known: dict[int, list[Tensor]] = {}  # what the whole model answered, where that is no long sequence
+        self.layers = layers_of(self.student, adapter)
         self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
+        given = batches(data)
+        most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
+        order = np.random.default_rng(seed).permutation(len(given))
+        count = max(1, round(min(HELD_OUT * len(given), most)))
+        self.batches = [given[k] for k in sorted(order[count:])]
+        with torch.no_grad():
+            parts = [part for k in sorted(order[:count]) for part in micro_batches(given[k])]
+            self.held_out = [(part, _answer(self.teacher, part)) for part in parts]
+        self.known: dict[int, list[Tensor]] = {}  # the whole model's answers by batch, where they are short
         energy = float(np.mean([float(expected.abs().square().mean()) for _, expected in self.held_out]))
         self.unit = 1.0 if self.classifies else max(energy, 1e-12)
-        self._begin()
-
-    def of(self, small: Model) -> Recovery[Model]:
-        """Return the recovery of another pruned model by the same teacher on the same data, answers once for both."""
-        other = copy.copy(self)
-        other.small, other.student = small, copy.deepcopy(small).eval()
-        other._begin()
-        return other
-
-    def _begin(self) -> None:
-        """See how the pruned model does before it learns."""
-        self.unstable, self.before = self._unstable(), self.standing()
+        self.unstable, self.before = self._count_unstable(), self.score()
         if not math.isfinite(self.before.damage):
             raise InputError(
                 "The answers of the two models to the inputs held out differ by a number that is not finite; look for "
@@ -170,12 +197,12 @@ class Recovery(Generic[Model]):
         state: Path | None = None,
         progress: bool = True,
     ) -> Recovered[Model]:
-        """Learn for `steps` steps, by default as many as two cores do in these minutes, but never longer than that.
+        """Learn for `steps` steps, by default as many as two cores take in these minutes, but never longer than that.
 
         A machine that is behind at half-time takes fewer, so that the rate still falls to zero within the time; the
-        result then depends on how fast it was.
+        result then depends on its speed.
 
-        state: a file from which the same call resumes, to the bit unless the machine is too slow, after a kill.
+        state: a file from which the same call resumes after a kill, to the bit unless the machine is too slow.
         """
         if not 0 < minutes < math.inf:
             raise InputError(f"minutes is the time that recovery may take, above 0; got {minutes!r}.")
@@ -186,7 +213,7 @@ class Recovery(Generic[Model]):
             raise InputError("Recovery needs gradients; call it outside torch.inference_mode().")
         optimizer = torch.optim.Adam(self._groups())
         position = _Position(before=self.before, best=self.before, steps=planned)
-        best = _copied(self.student)
+        best = _copy_weights(self.student)
         identity = self._identity(planned)
         if state is not None and state.exists():
             saved = load_state(state, identity, _Position, "recovery")
@@ -199,7 +226,7 @@ class Recovery(Generic[Model]):
         with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
             while not position.ended and not asked_to_stop:
                 bar.total = position.steps
-                bar.show(position.step, "Recovering", str(Standing(*position.best)))
+                bar.show(position.step, "Recovering", str(HeldOutScore(*position.best)))
                 self._learn(optimizer, position)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
@@ -207,7 +234,7 @@ class Recovery(Generic[Model]):
                     position.steps = min(position.steps, 2 * position.step)
                 position.ended = position.step >= position.steps or position.seconds > 60 * minutes
                 if position.step % math.ceil(position.steps / VALIDATIONS) == 0 or position.ended:
-                    best = self._judge(optimizer, position, best)
+                    best = self._validate(optimizer, position, best)
                     if state is not None:
                         save_state(state, self.student, optimizer, position, identity, best)
             if asked_to_stop and state is not None and not position.ended:
@@ -215,11 +242,11 @@ class Recovery(Generic[Model]):
         return self._result(position, best)
 
     @torch.no_grad()
-    def standing(self) -> Standing:
+    def score(self) -> HeldOutScore:
         """Compare the answers of both models on the held-out inputs."""
         damage = same = total = 0.0
         for part, expected in self.held_out:
-            given = answer(self.student, part)
+            given = _answer(self.student, part)
             if given.shape != expected.shape:
                 raise InputError(
                     f"The pruned model answers {tuple(given.shape)}, the whole one {tuple(expected.shape)}; "
@@ -228,25 +255,25 @@ class Recovery(Generic[Model]):
             count = len(part.x)
             damage, total = damage + count * float(self._damage(given, expected)), total + count
             same += count * agreement(given, expected) if self.classifies else 0.0
-        return Standing(damage / total, same / total if self.classifies else None)
+        return HeldOutScore(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data alone, not on how busy the machine is."""
-        largest: int = max(len(lesson.x) * lesson.x.shape[1] for lesson in self.lessons)
+        largest: int = max(len(batch.x) * batch.x.shape[1] for batch in self.batches)
         return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / largest)))
 
-    def _judge(
+    def _validate(
         self, optimizer: torch.optim.Optimizer, position: _Position, best: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Validate and return the best weights so far.
+        """Score the weights and return the best so far.
 
-        When half the steps have brought nothing the rate was too high: begin again with a part of it, and stop when
-        that brings nothing either. Not earlier: most is gained when the rate falls.
+        When half the steps have gained nothing the rate was too high: begin again with a share of it, and stop when
+        that gains nothing either. Not earlier: most is gained while the rate falls.
         """
-        now = self.standing()
-        if now.damage < position.best[0] and self._unstable() <= self.unstable:  # also false for NaN
+        now = self.score()
+        if now.damage < position.best[0] and self._count_unstable() <= self.unstable:  # false for NaN
             position.best = now
-            return _copied(self.student)
+            return _copy_weights(self.student)
         if position.best[0] == position.before[0]:
             if position.share == RETREAT:
                 position.ended |= 4 * position.step >= 3 * position.steps
@@ -254,19 +281,19 @@ class Recovery(Generic[Model]):
                 position.share = RETREAT
                 self.student.load_state_dict(best)
                 if not math.isfinite(now.damage):
-                    optimizer.state.clear()  # its averages of gradients are no numbers any more
+                    optimizer.state.clear()  # its averages of gradients are NaN
         return best
 
     @torch.enable_grad()
     def _learn(self, optimizer: torch.optim.Optimizer, position: _Position) -> None:
-        """Take one step: a fresh order of the lessons each time round, one cycle of the rate over all steps."""
-        turn, place = divmod(position.step, len(self.lessons))
-        index = int(np.random.default_rng([self.seed, turn]).permutation(len(self.lessons))[place])
-        parts = in_memory(self.lessons[index])
+        """Take one step: the batches in a new order in each epoch, one cycle of the rate over all steps."""
+        epoch, place = divmod(position.step, len(self.batches))
+        index = int(np.random.default_rng([self.seed, epoch]).permutation(len(self.batches))[place])
+        parts = micro_batches(self.batches[index])
         total = sum(len(part.x) for part in parts)
         optimizer.zero_grad()
         for part, expected in zip(parts, self._expected(index, parts), strict=True):
-            loss = self._loss(answer(self.student, part), expected)
+            loss = self._loss(_answer(self.student, part), expected)
             torch.autograd.backward(loss * (len(part.x) / total))
         for group in optimizer.param_groups:
             group["lr"] = position.share * group["peak"] * one_cycle((position.step + 1) / (position.steps + 1))
@@ -274,11 +301,11 @@ class Recovery(Generic[Model]):
         optimizer.step()
 
     def _expected(self, index: int, parts: list[Sequences]) -> list[Tensor]:
-        """Return the whole model's answers to a lesson; short ones are kept for the next time round."""
+        """Return the whole model's answers to a batch; short ones are kept for the next epoch."""
         if index in self.known:
             return self.known[index]
         with torch.no_grad():
-            expected = [answer(self.teacher, part) for part in parts]
+            expected = [_answer(self.teacher, part) for part in parts]
         if sum(map(Tensor.numel, expected)) <= sum(part.x.numel() for part in parts):
             self.known[index] = expected
         return expected
@@ -290,10 +317,9 @@ class Recovery(Generic[Model]):
         return (changed_probability if self.classifies else squared_error)(given, expected) / self.unit
 
     def _groups(self) -> list[dict[str, Any]]:
-        """Return what learns, SSM layers and all else (clipped apart), at a rate that suits the damage."""
+        """Return the parameters that learn, of SSM layers and others (clipped apart), at a rate for the damage."""
         peak = LARGEST_RATE * min(1.0, math.sqrt(self.before.damage / HARMED))
-        paths = layers_of(self.student, self.adapter)
-        states = {id(p): p for path in paths for p in self.student.get_submodule(path).parameters()}
+        states = {id(p): p for path in self.layers for p in self.student.get_submodule(path).parameters()}
         others = [p for p in self.student.parameters() if id(p) not in states] if self.what == "all" else []
         chosen = states.keys() | {id(p) for p in others}
         for parameter in self.student.parameters():
@@ -301,32 +327,30 @@ class Recovery(Generic[Model]):
         groups = [group for group in (list(states.values()), others) if group]
         return [{"params": group, "peak": peak, "lr": 0.0} for group in groups]
 
-    def _unstable(self) -> int:
+    def _count_unstable(self) -> int:
         """Count the states without a stable pole: learning must not add any."""
-        layers = layers_of(self.student, self.adapter).values()
-        return sum(int(layer.read().unstable_states.sum()) for layer in layers)
+        return sum(int(layer.read().unstable_states.sum()) for layer in self.layers.values())
 
     def _identity(self, steps: int) -> dict[str, Any]:
-        examples = {str(k): lesson.x.numpy(force=True) for k, lesson in enumerate(self.lessons[:4])}
         return {
             "options": {"what": self.what, "seed": self.seed, "steps": steps},
             "pruned model": fingerprint(self.small),
             "whole model": fingerprint(self.teacher),
-            "data": [len(self.lessons), [float(np.abs(x).sum()) for x in examples.values()]],
+            "data": [len(self.batches), [float(np.abs(batch.x.numpy(force=True)).sum()) for batch in self.batches[:4]]],
         }
 
     def _result(self, position: _Position, best: dict[str, Tensor]) -> Recovered[Model]:
         """Put the best weights into a copy of the model as it came, with its modes and flags."""
         model = copy.deepcopy(self.small)
         model.load_state_dict(best)
-        before, after = Standing(*position.before), Standing(*position.best)
+        before, after = HeldOutScore(*position.before), HeldOutScore(*position.best)
         outcome = Recovered(model, before, after, position.step, position.seconds, position.ended)
-        note(model, f"recovered: {outcome.gain}")
+        note(model, f"recovered: {outcome.summary}")
         return outcome
 
 
 def one_cycle(share: float, rise: float = 0.15) -> float:
-    """Return the rate at a share of the time: up in a line, down as a cosine.
+    """Return the rate at a share of the time: it rises linearly and falls as a cosine.
 
     >>> [round(one_cycle(share), 3) for share in (0, 0.15, 0.575, 1)]
     [0.0, 1.0, 0.5, 0.0]
@@ -334,5 +358,44 @@ def one_cycle(share: float, rise: float = 0.15) -> float:
     return share / rise if share < rise else (1 + math.cos(math.pi * (share - rise) / (1 - rise))) / 2
 
 
-def _copied(model: nn.Module) -> dict[str, Tensor]:
+def _copy_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
+    """Return a model's answers, without those at steps that are padding."""
+    output = recording.answer(model, sequences)
+    if output is None:
+        raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
+    return output
+
+
+def divergence_of_logits(logits: Tensor, expected: Tensor) -> Tensor:
+    """Return the mean divergence KL(expected || logits) of Kullback and Leibler over all answers."""
+    ours, theirs = (F.log_softmax(x.flatten(0, -2), dim=-1) for x in (logits, expected))
+    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
+
+
+def changed_probability(logits: Tensor, expected: Tensor) -> Tensor:
+    """Return how much probability moved from class to class, from 0 to 1, the mean over all answers.
+
+    Unlike the divergence it is bounded, so a few answers that are wrong with confidence do not outweigh all others.
+
+    >>> float(changed_probability(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 99.0]])))
+    0.5
+    """
+    return (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean() / 2
+
+
+def squared_error(outputs: Tensor, expected: Tensor) -> Tensor:
+    """Return the mean squared error."""
+    return (outputs - expected).abs().square().mean()
+
+
+def agreement(logits: Tensor, expected: Tensor) -> float:
+    """Return the share of answers on which two models agree.
+
+    >>> agreement(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 1.0]]))
+    0.5
+    """
+    return float((logits.argmax(-1) == expected.argmax(-1)).double().mean())

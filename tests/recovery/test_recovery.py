@@ -11,10 +11,9 @@ import ssmprune as sp
 from families import s5_package
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.training import recovery as module
-from ssmprune.training._lessons import lessons
-from ssmprune.training.recovery import Recovery
-from ssmprune.training.rounds import prune_in_rounds
+from ssmprune.recovery import Recovery
+from ssmprune.recovery import distillation as module
+from ssmprune.recovery._batches import batches
 
 pytestmark = pytest.mark.slow
 
@@ -200,8 +199,8 @@ def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are(monkeypatch):
 
 
 @pytest.mark.parametrize(("length", "size"), [(100, 32), (1024, 32), (2048, 16), (8000, 8), (16_000, 8)])
-def test_lessons_of_long_sequences_are_smaller(length, size):
-    assert {len(lesson.x) for lesson in lessons([torch.zeros(256, length, 1)])} == {size}
+def test_batches_of_long_sequences_are_smaller(length, size):
+    assert {len(batch.x) for batch in batches([torch.zeros(256, length, 1)])} == {size}
 
 
 def test_time_is_a_cap():
@@ -284,19 +283,6 @@ def test_gradients_are_switched_on_where_they_are_needed():
     assert same(inside.model, Recovery(small, model, inputs()).run(steps=20).model)
 
 
-@pytest.mark.parametrize("family", ["s5", "s4d"])
-@pytest.mark.parametrize("limits", [sp.Limits(round_to=4), sp.Limits(exclude=["layers.0.ssm"], round_to=4)])
-def test_rounds_leave_as_many_states_as_one_cut(family, limits):
-    model = classifier(family)
-    for ratio in (0.5, 0.8, 0.9):
-        work = sp.Pruning(model, data=inputs(), limits=limits)
-        once = work.choose_states(ratio)
-        plan, outcome = prune_in_rounds(work, ratio, Recovery(model, model, inputs()), rounds=3, minutes=0.001)
-        assert sum(outcome.model.config.states) == sum(int(keep.sum()) for keep in once.keep.values())
-        assert all(states % 2 == 0 for states in outcome.model.config.states)  # four states are two pairs
-        assert [int(keep.sum()) for keep in plan.keep.values()] == list(outcome.model.config.states)
-
-
 def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_path):
     model = classifier()
     small = sp.prune(model, 0.7, sp.RANDOM)
@@ -306,7 +292,7 @@ def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
     pruned, recovered = sp.load(tmp_path / "0").history
     assert pruned.startswith("pruned by random at 75%")
-    assert recovered == f"recovered: {one.gain}"
+    assert recovered == f"recovered: {one.summary}"
     assert "damage repaired in 10 steps" in recovered
     assert small.history == (pruned,)
     tiny = sp.quantize(small, 8)
@@ -314,16 +300,3 @@ def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_
     with pytest.warns(UserWarning, match="Recovery: the model answers as the whole one does; it needs none"):
         same_as_before = sp.recover(model, model, inputs(), minutes=0.01)
     assert same_as_before.history[-1].startswith("recovered: the model answers as the whole one does")
-
-
-def test_rounds_end_at_the_ratio_and_within_the_limits(tmp_path):
-    model = classifier()
-    work = sp.Pruning(model, data=inputs(), limits=sp.Limits(caps={"layers.0.ssm": 0.5}))
-    plan, outcome = prune_in_rounds(
-        work, 0.7, Recovery(model, model, inputs()), rounds=2, minutes=0.3, state=tmp_path / "state"
-    )
-    assert sum(outcome.model.config.states) == 7
-    assert outcome.model.config.states[0] == 6
-    assert [int(keep.sum()) for keep in plan.keep.values()] == list(outcome.model.config.states)
-    assert "in 2 rounds" in plan.title
-    assert {path.name for path in tmp_path.iterdir()} == {"state.1", "state.2"}

@@ -1,4 +1,4 @@
-"""A training or recovery on disk: what a killed run needs to resume to the bit, and the log of what it did.
+"""A training or recovery on disk: what a killed run needs to resume to the bit.
 
 Data order and dropout are drawn afresh from (seed, epoch) and (seed, step), so weights, Adam's moments
 and a few numbers are the whole state: no generator has to be saved.
@@ -19,19 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..files import digest, load_tensors, save_tensors, write_atomically
+from ..files import digest, load_tensors, save_tensors
 
-Place = TypeVar("Place")  # a dataclass that says where a run stands
-
-
-@dataclass
-class Position:
-    """Where a training stands: steps done, seconds spent, the best validation accuracy and its epoch."""
-
-    step: int = 0
-    seconds: float = 0.0
-    best_accuracy: float = -1.0
-    best_epoch: int = 0
+Position = TypeVar("Position")  # a dataclass that says how far a run has come
 
 
 def save_state(
@@ -53,44 +43,44 @@ def save_state(
 
 
 @dataclass(frozen=True)
-class State(Generic[Place]):
+class State(Generic[Position]):
     """What `save_state` wrote."""
 
-    position: Place
+    position: Position
     tensors: dict[str, Tensor]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with `prefix`, which is cut off."""
+        """Return the tensors whose names begin with `prefix`, without it."""
         return {name.removeprefix(prefix): v for name, v in self.tensors.items() if name.startswith(prefix)}
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Put weights and moments back into a model of the size that was saved, and its optimiser."""
         try:
             model.load_state_dict(self.part("model/"))
-        except RuntimeError as error:  # only for a file that somebody has edited: its identity names the sizes
+        except RuntimeError as error:  # the file was edited: its identity names the sizes
             raise InputError(f"The saved run does not fit its model ({error}). Start afresh.") from error
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         known: dict[int, dict[str, Tensor]] = {}
         for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             name = names[id(parameter)]
-            own = self.part(f"adam/{name}/")
-            if not own:  # it has not learnt yet
+            moments = self.part(f"adam/{name}/")
+            if not moments:  # the parameter has not learnt yet
                 continue
-            if {moment: value.shape for moment, value in own.items()} != _shapes_of_moments(parameter):
+            if {moment: value.shape for moment, value in moments.items()} != _shapes_of_moments(parameter):
                 raise InputError(f"The saved moments of {name} do not fit it. Start afresh.")
-            known[index] = own
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # which moves them to their devices
+            known[index] = moments
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # moves the moments to their devices
 
 
 def _shapes_of_moments(parameter: Tensor) -> dict[str, torch.Size]:
     return {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
 
 
-def load_state(path: Path, identity: dict[str, Any], place: type[Place], what: str = "training") -> State[Place]:
-    """Read a state; refuse that of another run."""
+def load_state(path: Path, identity: dict[str, Any], kind: type[Position], what: str = "training") -> State[Position]:
+    """Read the state of a run; refuse that of another run. `what` names the kind of run in messages."""
     try:
         arrays, about = load_tensors(path)
-        saved, position = dict(json.loads(about["identity"])), place(**json.loads(about["position"]))
+        saved, position = dict(json.loads(about["identity"])), kind(**json.loads(about["position"]))
     except InputError as error:
         raise InputError(f"Cannot read the saved {what}: {error} Remove it to start afresh.") from error
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -113,8 +103,8 @@ def fingerprint(model: nn.Module) -> str:
 def collect_stop_requests(wanted: bool) -> Iterator[list[int]]:
     """Yield a list that fills when the process is asked to stop (Ctrl-C, SIGTERM), so that no step is cut in two.
 
-    Not wanted of several processes: they are stopped by torchrun, all at once; each on its own would leave the others
-    waiting.
+    Not wanted of several processes: torchrun stops them all at once; a process that stopped by itself would leave the
+    others waiting.
     """
     requests: list[int] = []
     if not wanted or current_thread() is not main_thread():  # only the main thread may set handlers
@@ -127,23 +117,3 @@ def collect_stop_requests(wanted: bool) -> Iterator[list[int]]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-class Log:
-    """A JSON-lines file, one object per event, that forgets what happened after the step a run resumes from."""
-
-    def __init__(self, path: Path, step: int) -> None:
-        """Open `path` for appending after dropping the events later than `step`."""
-        self.path = path
-        try:
-            lines = path.read_text("utf-8").splitlines(keepends=True) if path.exists() and step else []
-            complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last one
-            past = [line for line in complete if json.loads(line)["step"] <= step]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not the log of a training ({error}); move it away to continue.") from error
-        write_atomically(path, "".join(past).encode())
-
-    def write(self, event: str, **fields: Any) -> None:
-        """Append one event."""
-        with self.path.open("a") as file:
-            file.write(json.dumps({"event": event, **fields}) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
@@ -21,15 +21,15 @@ from ..models._size import parameters
 from ..models.block import measure_statistics
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ..tasks import cards
+from ..recovery.resume import State, collect_stop_requests, fingerprint, load_state, save_state
+from ..tasks.cards import copy_card, write_card
 from ..tasks.task import Split, Task, fewer
 from . import distributed
-from ._finite import first_not_finite, has_finite_gradients
 from ._start import MEASURED, fit_head, tunable
-from .evaluate import Score, check_fits, loss_of, score, tally, tally_split, tensors
+from .evaluation import Score, check_fits, loss_of, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
+from .log import Log, card_of
 from .recipes import Recipe, parameter_groups, warmup_cosine
-from .state import Log, Position, State, collect_stop_requests, fingerprint, load_state, save_state
 
 
 class Diverged(InputError):
@@ -58,6 +58,16 @@ class Result:
     steps: int
     seconds: float  # of training and validation, over all resumptions
     finished: bool  # False when it was asked to stop; the same call resumes
+
+
+@dataclass
+class Position:
+    """How far a training has come; saved with its state."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best_accuracy: float = -1.0
+    best_epoch: int = 0
 
 
 class _Splits(NamedTuple):
@@ -278,8 +288,8 @@ class _Training:
                 checkpoint.save(self.model, self.best)
         self.write("validation", **asdict(seen))
         if self.group.rank == 0:  # at every epoch: a training that is killed leaves them, too
-            cards.write_card(self.best, cards.of_training(self.run.folder / "log.jsonl") | self.run.card)
-            cards.pass_on(self.best, self.last)
+            write_card(self.best, card_of(self.run.folder / "log.jsonl") | self.run.card)
+            copy_card(self.best, self.last)
         return f"epoch {epoch}: validation loss {seen.loss:.4f}, {self.splits.val.counted} {seen.accuracy:.2%}"
 
     def save(self) -> None:
@@ -296,3 +306,45 @@ class _Training:
         self.position.seconds, self.clock = self.position.seconds + now - self.clock, now
         if self.log:
             self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)
+
+
+def has_finite_gradients(model: nn.Module) -> bool:
+    """Return whether every gradient is finite (a loss that is not finite has none that are)."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return bool(torch.isfinite(torch.stack([gradient.sum() for gradient in gradients])).all())
+
+
+def first_not_finite(model: nn.Module, *inputs: Tensor | None) -> str:
+    """Name the first place, in the order of computation, where something is not finite.
+
+    Parameters come first, then the outputs of the modules on `inputs`, then gradients, from the last layer on.
+    """
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the parameter {name}"
+    if output := _first_bad_output(model, inputs):
+        return f"the output of {output}"
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+            return f"the gradient of {name}"
+    return "the loss"
+
+
+def _first_bad_output(model: nn.Module, inputs: tuple[Tensor | None, ...]) -> str | None:
+    bad: list[str] = []
+
+    def check(name: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
+            if isinstance(output, Tensor) and not torch.isfinite(output).all():
+                bad.append(name)
+
+        return hook
+
+    hooks = [module.register_forward_hook(check(name)) for name, module in model.named_modules() if name]
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return bad[0] if bad else None
