@@ -37,7 +37,7 @@ from ssmprune_paper.tasks.listops import read_expressions
 from ssmprune_paper.tasks.retrieval import read_pairs
 
 import ssmprune as sp
-from ssmprune.adapters._files import load_tree, save_tree
+from ssmprune.adapters.tree_files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli import main as main_of_cli
 from ssmprune.cli.importing import import_model

@@ -14,8 +14,7 @@ from torch import nn
 from ssmprune.adapters.annotated_s4d import AnnotatedS4D
 from ssmprune.adapters.flax_s5 import FlaxS5
 from ssmprune.adapters.minimal_lru import MinimalLRU
-from ssmprune.adapters.s4d import S4DAdapter
-from ssmprune.adapters.s5 import S5Adapter
+from ssmprune.adapters.ours import S4DAdapter, S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
 from ssmprune.adapters.state_spaces_dplr import StateSpacesDPLR

@@ -61,7 +61,7 @@ def test_an_installed_package_brings_criteria_and_methods(install):
 
 def test_a_file_brings_an_adapter(add):
     add(
-        "import ssmprune as sp\nfrom ssmprune.adapters.s5 import S5Adapter\n"
+        "import ssmprune as sp\nfrom ssmprune.adapters.ours import S5Adapter\n"
         "class Mine(S5Adapter):\n    name = 'mine'\nADAPTERS = [Mine()]"
     )
     assert "mine" in adapters.found()

@@ -22,8 +22,8 @@ fast = sp.compile(tiny)                        # the same, called from Python: f
 from typing import TYPE_CHECKING
 
 from .adapters import Adapter
-from .adapters._files import load_tree, save_tree
-from .adapters._pruned_modules import load_pruned, save_pruned
+from .adapters.pruned_modules import load_pruned, save_pruned
+from .adapters.tree_files import load_tree, save_tree
 from .apply import convert, mask, read, shrink
 from .calibration.batches import Padded
 from .calibration.collect import collect

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import from_parts
-from . import _classifiers
-from ._arrays import ArrayPlace
-from ._families import GridFamily
-from ._parameters import LayerParameters
+from . import importing
+from .arrays import ArrayPlace
+from .families import GridFamily
+from .parameters import LayerParameters
 
 
 class AnnotatedS4D(GridFamily):
@@ -35,31 +35,31 @@ class AnnotatedS4D(GridFamily):
             pole_form="clip",
         )
 
-    def importer(self) -> Callable[..., _classifiers.Classifier]:
+    def importer(self) -> Callable[..., importing.Classifier]:
         """Return `classifier`, which imports whole models."""
         return self.classifier
 
     def classifier(
         self, tree: Mapping[str, Any], *, classification: bool, prenorm: bool, dropout: float = 0.0
-    ) -> _classifiers.Classifier:
+    ) -> importing.Classifier:
         """Return our classifier with the outputs of a `BatchStackedModel` that has gates (`glu=True`).
 
         Without `classification` it is a model of sequences of pixels 0 to 255 with logits for every step. It sees the
         pixels as they come: the shift by one step, which lets training predict the next pixel, is left to the caller.
         """
         params = tree.get("params", tree)
-        arrays = _classifiers.Arrays(params)
+        arrays = importing.Arrays(params)
         weights = arrays.dense("encoder", "encoder")
         if not classification:
             weights["encoder.weight"] = weights["encoder.weight"] / np.float32(255)
-        layers = _classifiers.take_numbered(self, params, "layers_{}.seq", arrays)
+        layers = importing.take_numbered(self, params, "layers_{}.seq", arrays)
         for i in range(len(layers)):
             weights |= arrays.norm(f"layers.{i}.norm", f"layers_{i}.norm")
             weights |= arrays.dense(f"layers.{i}.value", f"layers_{i}.out")
             weights |= arrays.dense(f"layers.{i}.gate", f"layers_{i}.out2")
         weights |= arrays.dense("decoder", "decoder")
         arrays.finish()
-        return _classifiers.build(
+        return importing.build(
             layers,
             weights,
             activation="full_glu",

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..arrays import Complex, from_parts
 from ..errors import InputError
-from . import _classifiers
-from ._arrays import ArrayPlace
-from ._families import FlatFamily, directions
-from ._parameters import LayerParameters
+from . import importing
+from .arrays import ArrayPlace
+from .families import FlatFamily, directions
+from .parameters import LayerParameters
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
 
@@ -48,7 +48,7 @@ class FlaxS5(FlatFamily):
             step_rescale=self.step_rescale,
         )
 
-    def importer(self) -> Callable[..., _classifiers.Classifier]:
+    def importer(self) -> Callable[..., importing.Classifier]:
         """Return `classifier`, which imports whole models."""
         return self.classifier
 
@@ -62,12 +62,12 @@ class FlaxS5(FlatFamily):
         tokens: bool = False,  # the encoder's input is one-hot: our model takes the tokens themselves
         norm_momentum: float = 0.05,  # weight of the newest batch: 1 - S5's bn_momentum
         dropout: float = 0.0,
-    ) -> _classifiers.Classifier:
+    ) -> importing.Classifier:
         """Return our classifier with the outputs of a `BatchClassificationModel` or `BatchRetrievalModel`."""
         params = tree.get("params", tree)
-        arrays, statistics = _classifiers.Arrays(params), _classifiers.Arrays(tree.get("batch_stats", {}))
+        arrays, statistics = importing.Arrays(params), importing.Arrays(tree.get("batch_stats", {}))
         retrieval, batch_norm = "decoder.layer1.kernel" in arrays, "encoder.layers_0.norm.mean" in statistics
-        layers = _classifiers.take_numbered(self, params, "encoder.layers_{}.seq", arrays)
+        layers = importing.take_numbered(self, params, "encoder.layers_{}.seq", arrays)
         weights = arrays.embedding("encoder.encoder") if tokens else arrays.dense("encoder", "encoder.encoder")
         for i in range(len(layers)):
             ours, theirs = f"layers.{i}", f"encoder.layers_{i}"
@@ -81,7 +81,7 @@ class FlaxS5(FlatFamily):
         weights |= arrays.dense("decoder", "decoder.layer2" if retrieval else "decoder")
         arrays.finish()
         statistics.finish()
-        return _classifiers.build(
+        return importing.build(
             layers,
             weights,
             activation=activation,
@@ -97,7 +97,7 @@ class FlaxS5(FlatFamily):
         )
 
 
-def _outputs(arrays: _classifiers.Arrays, ours: str, theirs: str, activation: str) -> _classifiers.Weights:
+def _outputs(arrays: importing.Arrays, ours: str, theirs: str, activation: str) -> importing.Weights:
     """Return the dense layers behind a state space layer; which there are must agree with the activation."""
     dense = {name for name in ("out1", "out2") if f"{theirs}.{name}.kernel" in arrays}
     if dense != OUTPUTS.get(activation):

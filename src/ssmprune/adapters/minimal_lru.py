@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import join_parts
-from ._arrays import ArrayPlace
-from ._families import FlatFamily
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace
+from .families import FlatFamily
+from .parameters import LayerParameters
 
 
 class MinimalLRU(FlatFamily):

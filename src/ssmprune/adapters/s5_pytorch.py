@@ -9,9 +9,9 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError
-from ._arrays import ArrayPlace
-from ._families import FlatFamily, directions
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace
+from .families import FlatFamily, directions
+from .parameters import LayerParameters
 
 
 @dataclass(frozen=True)

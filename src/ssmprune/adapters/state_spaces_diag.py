@@ -10,9 +10,9 @@ import numpy as np
 
 from ..arrays import Mask, Real, from_parts
 from ..errors import InputError, one_of
-from ._arrays import ArrayPlace, Places
-from ._families import GridFamily
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace, Places
+from .families import GridFamily
+from .parameters import LayerParameters
 
 Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
 TRANSFORMS: dict[str, Callable[[Real], Real]] = {

@@ -14,9 +14,9 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts, join_parts
 from ..core.discretization import bilinear
 from ..errors import InputError, one_of
-from ._arrays import ArrayPlace, Places
-from ._families import GridFamily
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace, Places
+from .families import GridFamily
+from .parameters import LayerParameters
 from .state_spaces_diag import TRANSFORMS, Transform, refuse_unusual
 
 WORST_CONDITION = 1e4  # of eigenvectors: by so much single precision loses digits

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import from_parts
-from . import _classifiers
-from ._arrays import ArrayPlace
-from ._families import GridFamily
-from ._parameters import LayerParameters
+from . import importing
+from .arrays import ArrayPlace
+from .families import GridFamily
+from .parameters import LayerParameters
 
 
 class StateSpacesS4D(GridFamily):
@@ -36,16 +36,16 @@ class StateSpacesS4D(GridFamily):
             conj_sym=True,
         )
 
-    def importer(self) -> Callable[..., _classifiers.Classifier]:
+    def importer(self) -> Callable[..., importing.Classifier]:
         """Return `classifier`, which imports whole models."""
         return self.classifier
 
-    def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> _classifiers.Classifier:
+    def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> importing.Classifier:
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
-        state = _classifiers.below(tree, "s4_layers.0.kernel.C")
-        arrays = _classifiers.Arrays(state)
-        layers = _classifiers.take_numbered(self, state, "s4_layers.{}.kernel", arrays)
-        weights: _classifiers.Weights = {}
+        state = importing.below(tree, "s4_layers.0.kernel.C")
+        arrays = importing.Arrays(state)
+        layers = importing.take_numbered(self, state, "s4_layers.{}.kernel", arrays)
+        weights: importing.Weights = {}
         for name in ("weight", "bias"):
             weights |= {f"{end}.{name}": arrays.take(f"{end}.{name}") for end in ("encoder", "decoder")}
             for i in range(len(layers)):
@@ -57,7 +57,7 @@ class StateSpacesS4D(GridFamily):
         for i in range(len(layers)):
             arrays.take(f"s4_layers.{i}.D")  # read with the kernel
         arrays.finish()
-        return _classifiers.build(
+        return importing.build(
             layers,
             weights,
             activation="full_glu",

@@ -14,7 +14,7 @@ import typer
 
 from .. import adapters
 from ..adapters import Adapter
-from ..adapters._files import load_tree
+from ..adapters.tree_files import load_tree
 from ..errors import InputError
 from ..models import save
 from .common import Json, Out, app, show, table

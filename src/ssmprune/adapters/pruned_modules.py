@@ -17,7 +17,7 @@ from ..core.system import DiagonalSystem
 from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
 from . import Adapter, Layer, layers_of
-from ._arrays import is_torch_module
+from .arrays import is_torch_module
 
 FORMAT, VERSION = "ssmprune-pruned-module", 1
 Model = TypeVar("Model")

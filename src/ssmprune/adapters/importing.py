@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, need_torch
-from . import _arrays
-from ._families import ArrayFamily
-from ._parameters import LayerParameters
+from .arrays import leaves
+from .families import ArrayFamily
+from .parameters import LayerParameters
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier as Classifier
@@ -34,7 +34,7 @@ class Arrays:
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
         """List the arrays of a tree."""
-        self._left = _arrays.leaves(tree)
+        self._left = leaves(tree)
 
     def __contains__(self, path: str) -> bool:
         """Tell whether an array is still to be taken."""
@@ -92,7 +92,7 @@ def below(tree: Mapping[str, Any], path_inside: str) -> dict[str, Any]:
     >>> list(below({"model": {"module.encoder.weight": np.ones(1)}, "epoch": 3}, "encoder.weight"))
     ['encoder.weight']
     """
-    arrays = _arrays.leaves(tree)
+    arrays = leaves(tree)
     for path in arrays:
         if f".{path}".endswith(f".{path_inside}"):
             start = path.removesuffix(path_inside)

@@ -1,4 +1,4 @@
-"""What our two torch families share: layers that know their options, with a mask of their own."""
+"""Our own two torch families, S5 and S4D: layers that know their options, with a mask of their own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..core.system import DiagonalSystem
-from ._arrays import ArrayPlace, Places
-from ._families import FlatFamily
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace, Places
+from .families import FlatFamily
+from .parameters import LayerParameters
 
 
-class Ours(FlatFamily):
+class OurFamily(FlatFamily):
     """Reads and cuts one of our layers; masked states stay silent through further training."""
 
     kind: ClassVar[tuple[str, str]]  # module and name of the layer's class
@@ -58,3 +58,22 @@ class Ours(FlatFamily):
             step_rescale=module.step_rescale,
             train_B=flat and "B" in module._parameters,
         )
+
+
+class S5Adapter(OurFamily):
+    """Reads and cuts `ssmprune.models.s5.S5Layer`."""
+
+    name = "s5"
+    kind = ("ssmprune.models.s5", "S5Layer")
+    state_axis: ClassVar = {"pole_re": 0, "pole_im": 0, "B": 0, "C": 2, "log_step": 0, "mask": 0}
+
+
+class S4DAdapter(OurFamily):
+    """Reads and cuts `ssmprune.models.s4d.S4DLayer`; steps belong to the channels and stay, a channel may lose all."""
+
+    name = "s4d"
+    kind = ("ssmprune.models.s4d", "S4DLayer")
+    state_axis: ClassVar = {"pole_re": 0, "pole_im": 0, "B": 0, "C": 1, "channel": 0, "mask": 0}
+
+
+ADAPTERS = (S5Adapter(), S4DAdapter())

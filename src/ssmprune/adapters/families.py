@@ -10,9 +10,9 @@ import numpy as np
 from ..arrays import Complex, Mask
 from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ._adapter import Adapter
-from ._arrays import ArrayPlace, Places, places_of
-from ._parameters import LayerParameters
+from .arrays import ArrayPlace, Places, places_of
+from .base import Adapter
+from .parameters import LayerParameters
 
 
 class ArrayFamily(Adapter):

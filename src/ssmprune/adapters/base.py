@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real
 from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ._arrays import Places
+from .arrays import Places
 
 WITHOUT_REFIT = (
     "Take a plan without refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."

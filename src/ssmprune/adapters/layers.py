@@ -1,0 +1,119 @@
+"""The layers of a model: every family is asked which of them it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Complex, Mask, Real
+from ..core.system import DiagonalSystem
+from ..errors import InputError
+from ..registry import Registry
+from . import (
+    annotated_s4d,
+    flax_s5,
+    minimal_lru,
+    ours,
+    s5_pytorch,
+    state_spaces_diag,
+    state_spaces_dplr,
+    state_spaces_s4d,
+)
+from .arrays import places_of, refuse_coupled
+from .base import Adapter
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a model and the adapter that knows it; errors name the layer, adapters get writable arrays."""
+
+    path: str
+    family: Adapter
+    own: Any  # what the adapter calls a layer: a torch module, a place of arrays
+
+    def read(self) -> DiagonalSystem:
+        """Return what the layer computes, without D u."""
+        return self._call(self.family.read, self.own)
+
+    def mask(self, keep: Mask) -> None:
+        """Silence the other states."""
+        self._call(self.family.mask, self.own, keep)
+
+    def shrink(self, keep: Mask) -> None:
+        """Remove the other states."""
+        self._call(self.family.shrink, self.own, keep)
+
+    def refit(self, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        self._call(self.family.refit, self.own, keep, C, D_change)
+
+    def write(self, system: DiagonalSystem) -> None:
+        """Make the layer compute another system."""
+        self._call(self.family.write, self.own, system)
+
+    def convert(self, keep: Mask | None = None) -> Any:
+        """Return our torch layer that computes the same, with all states or those in `keep`."""
+        return self._call(self.family.convert, self.own, keep)
+
+    @property
+    def calling_module(self) -> str:
+        """The path of the torch module that takes and gives whole sequences when the layer runs."""
+        return self._call(self.family.calling_module, self.path)
+
+    def _call(self, method: Callable[..., Result], *arguments: Any) -> Result:
+        # The arrays of a plan are read-only, which torch does not take.
+        arrays = (value.copy() if isinstance(value, np.ndarray) else value for value in arguments)
+        try:
+            return method(*arrays)
+        except InputError as error:
+            raise InputError(f"Layer {self.path!r}: {error}") from error
+
+
+_ADAPTERS: Registry[Adapter] = Registry(
+    "adapter",
+    Adapter,
+    "an object of a class derived from ssmprune.Adapter",
+    shipped=(
+        *ours.ADAPTERS,
+        flax_s5.ADAPTER,
+        s5_pytorch.ADAPTER,
+        annotated_s4d.ADAPTER,
+        state_spaces_s4d.ADAPTER,
+        state_spaces_diag.ADAPTER,
+        state_spaces_dplr.ADAPTER,
+        minimal_lru.ADAPTER,
+    ),
+)
+
+
+def found() -> dict[str, Adapter]:
+    """Return every adapter by the name of its family.
+
+    >>> {"s4d", "s5", "flax_s5"} <= found().keys()
+    True
+    """
+    return _ADAPTERS.found()
+
+
+def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
+    """Return every layer of a model that some family knows, by its path; a model with none is an error.
+
+    With `adapter` only that family is asked, with the options the adapter was made with.
+    """
+    places = places_of(model)
+    refuse_coupled(places)
+    families = list(found().values()) if adapter is None else [_ADAPTERS.checked(adapter, "`adapter`")]
+    layers = {
+        path: Layer(path, family, own) for family in families for path, own in family.layers_among(places).items()
+    }
+    if not layers:
+        raise InputError(
+            f"No diagonal SSM layer found in {type(model).__name__}; the known families are "
+            f"{', '.join(family.name for family in families)}."
+        )
+    return layers
