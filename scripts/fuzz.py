@@ -33,8 +33,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from ssmprune_paper.tasks.listops import read_expressions
-from ssmprune_paper.tasks.retrieval import read_pairs
 
 import ssmprune as sp
 from ssmprune.adapters.tree_files import load_tree, save_tree
@@ -55,6 +53,8 @@ from ssmprune.tasks.data import load_or_make, unpack
 from ssmprune.tasks.formats import read_idx, read_records, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.loop import Position
+from ssmprune_paper.tasks.listops import read_expressions
+from ssmprune_paper.tasks.retrieval import read_pairs
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SECONDS, MEMORY = 5, 2**30
@@ -142,7 +142,7 @@ def card(path: Path) -> None:
 
 
 def report(path: Path) -> None:
-    """Make tables and the page of a sweep, of whose four files one is damaged."""
+    """Make the page of a sweep, of whose four files one is damaged."""
     with tempfile.TemporaryDirectory(dir=path.parent) as name:
         folder = Path(name)
         places = {
@@ -155,7 +155,6 @@ def report(path: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes((path if path.name == file else CORPUS / file).read_bytes())
         with chdir(folder):
-            command("table", folder, "--kind", "curves", "--format", "latex")
             command("report", folder, "--out", "report.html")
 
 

@@ -27,7 +27,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from ssmprune_paper.tasks import listops, pathfinder
 
 import ssmprune as sp
 from ssmprune.cli import app, failures
@@ -42,6 +41,7 @@ from ssmprune.sweeps.store import Key, Results
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import to_idx
 from ssmprune.training import Recipe, Run, train
+from ssmprune_paper.tasks import listops, pathfinder
 
 RECIPE = Recipe(
     family="s5", depth=1, width=4, states=4, blocks=1, norm="batch", prenorm=True, dropout=0.1, lr=0.01, ssm_lr=0.002,

@@ -11,10 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage  # comes with ssmprune[all]
-from ssmprune_paper.tasks.contours import draw
 
 from ssmprune.report.style import save_figure
 from ssmprune.tasks import get
+from ssmprune_paper.tasks.contours import draw
 
 COLUMNS = 4
 BEGUN = {"pathfinder": 4000, "pathx": 2000}  # pictures; those in which a contour gets stuck are dropped

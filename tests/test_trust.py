@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from conftest import is_local
+
 from ssmprune.errors import InputError
 from ssmprune.files import ABANDONED, check_new_folder, digest, existing, new_folder, read_whole, write_atomically
 

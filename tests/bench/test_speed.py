@@ -8,7 +8,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import ssmprune as sp
-from ssmprune import cli
 from ssmprune.bench import speed, subjects
 from ssmprune.bench.work import multiply_adds, products
 from ssmprune.deploy.timing import Samples, peak_memory, time_in_turns
@@ -186,49 +185,3 @@ def test_a_checkpoint_is_measured_at_the_length_its_card_tells(tmp_path):
     assert subjects.subject(str(file)).length == subjects.UNKNOWN_LENGTH
     cards.write_card(file, {"task": "text", "task_parameters": {"length": 300}})
     assert subjects.subject(str(file)).length == 300
-
-
-@pytest.fixture
-def bench(capsys, monkeypatch):
-    """Run `ssmprune bench`, and undo its process-wide switches."""
-    threads = torch.get_num_threads()
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["ssmprune", "bench", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            cli.main()
-        return leave.value.code or 0, *capsys.readouterr()
-
-    yield run
-    torch.set_flush_denormal(False)
-    torch.set_num_threads(threads)
-
-
-def test_command_line(bench, tmp_path):
-    path = tmp_path / "model.safetensors"
-    sp.save(subjects.untrained(TINY["one way"]), path)
-    options = ["--ratio", 0.25, "--batch", 2, "--length", 30, "--rounds", 1, "--threads", 1]
-    code, out, _ = bench(path, *options, "--json")
-    data = json.loads(out)
-    assert code == 0
-    assert (data["weights"], data["batch"], data["length"], data["threads"]) == ("trained", 2, 30, 1)
-    assert data["variants"]["shrunk"]["states"] == 12
-    code, out, _ = bench("listops-s5", *options)
-    assert code == 0
-    assert "untrained" in out
-    assert "ideal" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["smnist"], "smnist-s5"),
-        (["smnist-s5", "--rounds", 0], "0"),
-        (["smnist-s5", "--ratio", 2], "2"),
-        (["."], "'.'"),
-    ],
-)
-def test_command_line_refuses(bench, arguments, named):
-    code, out, err = bench(*arguments, "--length", 4, "--batch", 1)
-    assert (code, out) == (2, "")
-    assert named in err

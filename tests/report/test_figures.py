@@ -1,15 +1,13 @@
-import sys
-
 import numpy as np
 import pytest
-from ssmprune_paper import figures
-from ssmprune_paper.figures import stability
 
 import ssmprune as sp
-from ssmprune.cli import main
 from ssmprune.report.curves import curves
 from ssmprune.report.style import STYLES
 from ssmprune.sweeps.store import Results
+from ssmprune_paper import figures
+from ssmprune_paper.cli import run
+from ssmprune_paper.figures import stability
 from tiny_results import METHODS, RATIOS, tiny_results
 
 
@@ -125,11 +123,8 @@ def test_another_model_in_the_place_of_the_swept_one_is_refused(results, monkeyp
 
 
 @pytest.mark.slow
-def test_the_command_draws_a_pdf(results, tmp_path, monkeypatch):
+def test_the_command_draws_a_pdf(results, tmp_path):
     out = tmp_path / "figure.pdf"
     arguments = ["figure", results.folder, "--kind", "poles", "--ratio", 0.25, "--out", out]
-    monkeypatch.setattr(sys, "argv", ["ssmprune", *map(str, arguments)])
-    with pytest.raises(SystemExit) as leave:
-        main()
-    assert not leave.value.code
+    assert run(list(map(str, arguments))) == 0
     assert out.read_bytes().startswith(b"%PDF")

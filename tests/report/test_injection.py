@@ -7,7 +7,6 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from ssmprune_paper import figures
 
 import ssmprune as sp
 from ssmprune.models.classifier import Classifier
@@ -17,6 +16,7 @@ from ssmprune.report.page import write
 from ssmprune.sweeps.store import Results
 from ssmprune.sweeps.sweep import _different_names
 from ssmprune.tasks.cards import write_card
+from ssmprune_paper import figures
 from tiny_results import tiny_results
 
 NAMES = [

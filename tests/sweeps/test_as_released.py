@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from ssmprune_paper.baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED, aire_as_released, last_as_released
 
 import ssmprune as sp
 from flax_oracle import LAST, build, golden
 from ssmprune.methods.criterion import Evidence
 from ssmprune.methods.method import named
 from ssmprune.sweeps import BEYOND_METHODS, approaches
+from ssmprune_paper.baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED, aire_as_released, last_as_released
 
 SATURATED = "last_reference_s5_var_uni_saturated.npz"
 BIDIRECTIONAL = [name for name in LAST if "_bi" in name]

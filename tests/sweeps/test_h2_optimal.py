@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ssmprune_paper.baselines.h2_optimal import descend, h2_distance, h2_optimal, h2_optimal_model
 
 import ssmprune as sp
 from calibrated import kinds, model
 from reference import channels
 from ssmprune.sweeps.balanced import balanced_truncation
+from ssmprune_paper.baselines.h2_optimal import descend, h2_distance, h2_optimal, h2_optimal_model
 from strategies import systems
 
 

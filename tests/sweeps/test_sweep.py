@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssmprune_paper.baselines.unstructured import unstructured_random
-from ssmprune_paper.query import Query
 
 import ssmprune as sp
 import tiny_data
@@ -29,6 +27,8 @@ from ssmprune.targets.bisection import largest_within
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
+from ssmprune_paper.baselines.unstructured import unstructured_random
+from ssmprune_paper.query import Query
 from tiny_sweep import swept
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ssmprune.errors import InputError
+from ssmprune.tasks import get
 from ssmprune_paper.tasks import listops
 from ssmprune_paper.tasks import listops_trees as _listops_trees
 from ssmprune_paper.tasks.listops import encode
 from ssmprune_paper.tasks.listops_trees import TOKENS, draw, evaluate, grow, write
-
-from ssmprune.errors import InputError
-from ssmprune.tasks import get
 from tiny_data import KNOWN, write_tsv
 
 

@@ -8,12 +8,12 @@ import struct
 
 import numpy as np
 import pytest
-from ssmprune_paper.tasks.psmnist import bit_reversal
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import read_idx
 from ssmprune.tasks.sample import load_sample, make_sample
+from ssmprune_paper.tasks.psmnist import bit_reversal
 from tiny_data import idx, write_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)

@@ -6,11 +6,11 @@ import hashlib
 
 import numpy as np
 import pytest
-from ssmprune_paper.tasks.contours import draw, paint
-from ssmprune_paper.tasks.lra_pictures import read_pictures
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
+from ssmprune_paper.tasks.contours import draw, paint
+from ssmprune_paper.tasks.lra_pictures import read_pictures
 from tiny_data import write_lra_pathfinder
 
 LOOKS = {name: get(name).look for name in ("pathfinder", "pathx")}

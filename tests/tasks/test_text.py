@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ssmprune_paper.tasks.padding import Documents
-from ssmprune_paper.tasks.text import token_table, vocabulary
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import formats as _formats
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import read_rows
+from ssmprune_paper.tasks.padding import Documents
+from ssmprune_paper.tasks.text import token_table, vocabulary
 from tiny_data import write_imdb, write_pairs
 
 

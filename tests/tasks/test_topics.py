@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-from ssmprune_paper.tasks import retrieval
-from ssmprune_paper.tasks.topics import RARE, shares, sort_words
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import Split, get
+from ssmprune_paper.tasks import retrieval
+from ssmprune_paper.tasks.topics import RARE, shares, sort_words
 
 THEMES = {
     theme: [f"{theme}{letter}" for letter in "abcdefgh"]

@@ -5,7 +5,7 @@ Columns that start with "paper:" are the paper's; all others are ours. Differenc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ import numpy as np
 from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
 from ssmprune.methods.method import LAST
-from ssmprune.report.curves import curves as curves_of
 from ssmprune.report.curves import label
-from ssmprune.report.significance import compare, interval
+from ssmprune.report.significance import interval
 from ssmprune.report.table_formats import Mean, Table, fixed
+from ssmprune.report.tables import accuracy_table
 from ssmprune.sweeps.cells import CALIBRATION, CALIBRATION_STEPS
-from ssmprune.sweeps.store import FULL, Cell, Results
+from ssmprune.sweeps.store import FULL, Results
 from ssmprune.targets.bisection import Largest
 
 from . import paper
@@ -37,38 +37,6 @@ MARKED = (
 def make(results: Results, kind: str) -> Table:
     """Return the table called `kind`."""
     return one_of("table", kind, KINDS)(Query(results))
-
-
-def curves(query: Query) -> Table:
-    """Return the accuracy of every method at every ratio, on the sweep's own test examples."""
-    rows = []
-    for entry in query.entries():
-        for method, curve in curves_of(query.results, entry["name"]).items():
-            full = curve.cells[0.0][0]
-            accuracies = {f"{ratio:.0%}": _point(full, seeds) for ratio, seeds in curve.cells.items()}
-            rows.append({"checkpoint": entry["name"], "method": label(method), **accuracies})
-    notes = [
-        f"On {query.results.about['examples']:,} test examples, or all where there are fewer.",
-        "≈: not significantly below the unpruned model, p ≥ 0.05 by McNemar's exact test on the same examples.",
-        *_fallen_short(query.results.cells),
-    ]
-    return Table("Accuracy (%) at every pruning ratio", rows, notes)
-
-
-def _fallen_short(cells: Iterable[Cell]) -> list[str]:
-    """Say at which ratios less was pruned than asked for: every layer keeps a state."""
-    reached: dict[float, list[float]] = {}
-    for cell in cells:
-        if cell.ratio - cell.pruned > 0.01:
-            reached.setdefault(cell.ratio, []).append(cell.pruned)
-    spans = [f"{min(shares):.1%} to {max(shares):.1%} at {ratio:.0%}" for ratio, shares in sorted(reached.items())]
-    return [f"Every layer keeps a state, so some models are pruned by less: {', '.join(spans)}."] if spans else []
-
-
-def _point(full: Cell, cells: list[Cell]) -> Mean:
-    lost = None if cells[0].method == FULL else compare((full.answers, cell.answers) for cell in cells)
-    same = lost is not None and not (lost.significant and lost.difference > 0)
-    return Mean.of([100 * cell.accuracy for cell in cells], mark=" ≈" if same else "")
 
 
 def tasks(query: Query) -> Table:
@@ -233,6 +201,11 @@ def _at_rate(pairs: list[tuple[Tested, Tested]], rate: float, line: paper.Line |
 
 def _printed(figures: dict[str, tuple[float, float]], method: str) -> str | None:
     return f"{figures[method][0]:.2f} ± {figures[method][1]:.2f}" if method in figures else None
+
+
+def curves(query: Query) -> Table:
+    """Return the accuracy of every method at every ratio."""
+    return accuracy_table(query.results)
 
 
 KINDS: dict[str, Callable[[Query], Table]] = {

@@ -1,10 +1,8 @@
 """The command line: one verb is one function. Results go to stdout, progress and errors to stderr.
 
-`pruning` has inspect, plan, mask, shrink and prune, with what they share in `planning` and
-`gains`; `recovering` recover;
-`training` train and evaluate; `measuring` bench and demo; `sweeping` sweep and reproduce; `drawing` table, figure and
-report; `importing` and `exporting` bring models in and out. `common` has the shared options, `failures` says how a
-command fails.
+`pruning` has inspect, plan, mask, shrink and prune, with what they share in `planning` and `gains`; `recovering`
+recover; `training` train and evaluate; `measuring` demo; `sweeping` sweep; `drawing` report; `importing` and
+`exporting` bring models in and out. `common` has the shared options, `failures` says how a command fails.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ __all__ = [
 
 HELP_ORDER = (  # that in which a newcomer needs them; --help lists any other command after these
     *("demo", "inspect", "prune", "evaluate", "export", "deploy", "quantize", "recover", "import", "list", "train"),
-    *("plan", "mask", "shrink", "bench", "sweep", "table", "figure", "report", "reproduce"),
+    *("plan", "mask", "shrink", "sweep", "report"),
 )
 
 
@@ -63,14 +61,10 @@ def options(
 
 @app.command("list")
 def list_(
-    recipes: Annotated[bool, typer.Option("--recipes", help="List the training recipes instead.")] = False,
     module: Module = None,
     as_json: Json = False,
 ) -> None:
-    """List methods, what else sweeps can compare, criteria, model families and tasks; or the training recipes."""
-    if recipes:
-        training.list_recipes(as_json)
-        return
+    """List methods, what else sweeps can compare, criteria, model families and tasks."""
     names = {
         "methods": sorted(named()),
         "also in sweeps": sorted(BEYOND_METHODS),

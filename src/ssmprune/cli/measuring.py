@@ -1,4 +1,4 @@
-"""Commands that measure speed and show what pruning does."""
+"""The command that shows what pruning does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from ..errors import InputError
 from ..files import check_writable
 from ..progress import Bar
-from .common import Engine, Json, MethodName, Ratio, Threads, app, method_named, prepare, say, show, table
+from .common import Engine, Json, app, prepare, say, show, table
 
 BEGIN = (
     "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tested on 1,000 "
@@ -21,31 +21,6 @@ WHY_ANSWERS = (
     "At 100% one pair of states stays in every layer and the rest of the network is intact, so the model still "
     "answers, though it remembers little."
 )
-
-
-@app.command()
-def bench(
-    model: Annotated[
-        str, typer.Argument(help="A checkpoint, or a size from the paper, such as smnist-s5 or image-s4d.")
-    ],
-    ratio: Ratio = 0.5,
-    method: MethodName = "last",
-    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Examples per batch.")] = None,
-    length: Annotated[int | None, typer.Option("--length", min=1, help="Steps per sequence.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How many times each model is timed.")] = 5,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Measure what pruning gains: time the full, the masked and the shrunk model in turn."""
-    prepare(threads)
-    from ..bench import speed, subjects
-
-    data = speed.bench(subjects.subject(model, batch, length), ratio, method_named(method), rounds)
-    title = (
-        f"{model} ({data['weights']} weights), {method} at {ratio:.0%}, batch {data['batch']}, length "
-        f"{data['length']}, threads {data['threads']}; medians of {rounds} rounds ± half the interquartile range"
-    )
-    show(data, as_json, table(title, speed.rows(data)))
 
 
 @app.command()

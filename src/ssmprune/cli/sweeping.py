@@ -16,10 +16,9 @@ from ..progress import Bar
 from .common import Data, Engine, Json, Module, Threads, app, prepare, show, table
 
 if TYPE_CHECKING:
-    from ..sweeps.store import Cell, Results
+    from ..sweeps.store import Results
     from ..sweeps.sweep import Session
 
-RESULTS = Path("docs/results")  # what is committed
 RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted sweep resumes.")]
 Ratios = Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or a comma-separated list.")]
@@ -92,79 +91,6 @@ def sweep(
     _show(results, as_json)
 
 
-@app.command()
-def reproduce(
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for tables, figures and report; by default docs/results.")
-    ] = None,
-    checkpoints: Annotated[
-        str | None, typer.Option("--checkpoints", help="Comma-separated names of trained models; by default all.")
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option("--methods", "-m", help="Comma-separated names; by default all.")
-    ] = None,
-    models: Annotated[Path, typer.Option("--models", help="Folder of models with cards.")] = Path("checkpoints"),
-    work: Annotated[
-        Path, typer.Option("--work", help="Folder of the sweep, from which an interrupted run resumes.")
-    ] = Path("runs/reproduce"),
-    ratios: Ratios = "0.1:1.0:0.1",
-    seeds: Seeds = "0,1,2",
-    examples: Examples = 1000,
-    final_examples: Annotated[
-        int, typer.Option("--final-examples", min=1, help="Most test examples to use at the ratios that tables report.")
-    ] = 10_000,
-    data: Data = None,
-    engine: Engine = "auto",
-    runner: RunnerName = "local",
-    address: Address = None,
-    workers: Workers = None,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
-    """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report.
-
-    Given only some checkpoints or methods and no --out, it compares the results with docs/results and writes nothing.
-    """
-    prepare(threads)
-    from ssmprune_paper import reproduce as paper
-
-    chosen = methods.split(",") if methods else None
-    scale = paper.Scale(chosen, parse_ratios(ratios), _parse_seeds(seeds), examples, final_examples)
-    scale.check()
-    trained = paper.find_trained(models, checkpoints.split(",") if checkpoints else None)
-    with open_session(data, engine, runner, (address, workers, threads or 1)) as session:
-        results = paper.run_all(trained, scale, work, session)
-    time = paper.duration(paper.seconds(work))
-    title = f"{len(results.cells)} cells in {time}"
-    about = {"cells": len(results.cells), "seconds": paper.seconds(work)}
-    if out is None and (checkpoints or methods):
-        _show_differences(results, title, about, as_json)
-        return
-    written = [str(path) for path in paper.write(results, out or RESULTS)]
-    show(about | {"written": written}, as_json, table(title, [{"written": path} for path in written]))
-
-
-def _show_differences(results: Results, title: str, about: dict[str, Any], as_json: bool) -> None:
-    """Say whether the cells are those of docs/results; others are a failure."""
-    from ssmprune_paper.reproduce import differences
-
-    from ..sweeps.store import Results
-
-    committed = Results.read(RESULTS) if (RESULTS / "sweep.json").is_file() else Results(RESULTS, {})
-    differ = differences(results, committed)
-    names = ("checkpoint", "method", "ratio", "seed", "split", "examples", "rate", "accuracy")
-    rows = [{name: getattr(cell, name) for name in names} | _found_there(other) for cell, other in differ.values()]
-    same = [{"as in": str(RESULTS), "cells": len(results.cells) - len(differ)}]
-    about |= {"same": len(results.cells) - len(differ), "different": rows}
-    show(about, as_json, table(f"{title}; {len(differ)} are not in {RESULTS} as they are here", rows or same))
-    if differ:
-        raise typer.Exit(1)
-
-
-def _found_there(cell: Cell | None) -> dict[str, Any]:
-    return {"there": "absent" if cell is None else cell.accuracy}
-
-
 @contextmanager
 def open_session(data: Path | None, engine: str, runner: str, options: RunnerOptions) -> Iterator[Session]:
     """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
@@ -217,9 +143,9 @@ def _number(text: str, kind: Any, option: str) -> Any:
 
 
 def _show(results: Results, as_json: bool) -> None:
-    from ssmprune_paper import tables
+    from ..report.tables import accuracy_table
 
-    made = tables.make(results, "curves")
+    made = accuracy_table(results)
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
     readable = table(made.title, rows, " ".join(made.notes))
     show({"results": str(results.folder), "cells": len(results.cells)}, as_json, readable)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import tasks
-from ..errors import InputError, need_torch
+from ..errors import InputError
 from ..models import load
 from ..progress import Bar
 from .common import Checkpoint, Data, Engine, Json, Module, Threads, app, prepare, show, table
@@ -238,18 +238,3 @@ def _parse(settings: list[str]) -> dict[str, Any]:
         if not (name and equals and value.isdecimal()):
             raise InputError(f"--set takes name=number, as in length=1024; got {name + equals + value!r}.")
     return {name: int(value) for name, _, value in pairs}
-
-
-def list_recipes(as_json: bool) -> None:
-    """Show every recipe, and what those that are not the paper's change."""
-    need_torch()
-    from ..training import recipes
-
-    data, rows = [], []
-    for (task, family, name), recipe in recipes.found().items():
-        names = {"task": task, "model": family, "recipe": name}
-        changes = recipes.differences(task, family, name)
-        data.append(names | asdict(recipe) | {"differences": changes})
-        words = ", ".join(f"{key} {old} -> {new}" for key, (old, new) in changes.items())
-        rows.append(names | {"differs from the paper's in": words})
-    show({"recipes": data}, as_json, table("Recipes", rows))
