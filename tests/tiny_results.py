@@ -34,7 +34,7 @@ def tiny_results(folder, models=("s5", "s4d")):
         "commands": ["ssmprune sweep"],
         "date": "2026-01-01",
     }
-    with sweeps.open_results(folder / "results", about) as (writer, _):
+    with sweeps.open_results(folder / "results", about) as writer:
         for file in files.values():
             _fill(writer, file)
     return sweeps.Results.read(folder / "results")
@@ -53,9 +53,7 @@ def _fill(writer, file):
             states_before=before, parameters=100 + sum(states.values()), parameters_before=100 + sum(before.values()),
             speed=1 + ratio if method == "last" else None,
         )  # fmt: skip
-        if plan is not None:
-            writer.save_plan(cell.key, plan)
-        writer.add(cell)
+        writer.write(cell.key, cell, plan)
 
     add("full", 0.0, 0, 0.95)
     add("full", 0.0, 0, 0.01, examples=10_000)  # cells that no curve may show

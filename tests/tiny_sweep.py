@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ssmprune.sweeps.store import Results
-from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
+from ssmprune.sweeps.sweeping import Session, Sweep, entries, sweep
 
 PLAN = Sweep(methods=["last", "random", "surgeon", "unstructured-random"], ratios=[0.5, 1.0], seeds=[0, 1], examples=20)
 

@@ -14,7 +14,7 @@ from ssmprune.models.config import Config
 from ssmprune.report import table_formats
 from ssmprune.report.page import write
 from ssmprune.sweeps.store import Results
-from ssmprune.sweeps.sweep import _different_names
+from ssmprune.sweeps.sweeping import _different_names
 from ssmprune.tasks.cards import write_card
 from ssmprune_paper import figures
 from tiny_results import tiny_results

@@ -17,9 +17,8 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.report import table_formats
 from ssmprune.sweeps import approaches
-from ssmprune.sweeps.answers import pack
-from ssmprune.sweeps.store import Cell, Key, Results, open_results
-from ssmprune.sweeps.sweep import Session
+from ssmprune.sweeps.store import Cell, Key, Results, open_results, pack
+from ssmprune.sweeps.sweeping import Session
 from ssmprune.tasks.cards import write_card
 from ssmprune_paper import cli, paper, reproduce, tables
 from ssmprune_paper.cli import run
@@ -54,23 +53,25 @@ def lost(checkpoint: str, method: str, ratio: float) -> float:
 
 @pytest.fixture
 def results(tmp_path) -> Results:
-    with open_results(tmp_path, ABOUT) as (writer, _):
+    with open_results(tmp_path, ABOUT) as writer:
+
+        def add(cell: Cell) -> None:
+            writer.write(cell.key, cell)
+
         for name in ("easy", "hard", "spoken"):
             for split, examples in (("test", 100), ("test", 500), ("val", 100)):
-                writer.add(cell(name, "full", 0.0, split, examples, 0))
+                add(cell(name, "full", 0.0, split, examples, 0))
                 for method in LOSS:
                     grid = RATIOS if split == "test" else [k / 10 for k in range(1, 11)]
                     for ratio in grid:
                         extra = 0.25 if examples == 500 else 0  # the whole test set says a little more
                         speed = 1.5 if method == "last" and (split, examples, ratio) == ("test", 100, 0.5) else None
-                        writer.add(
-                            cell(name, method, ratio, split, examples, lost(name, method, ratio) + extra, speed=speed)
-                        )
-        writer.add(cell("easy", "random", 0.5, "test", 500, lost("easy", "random", 0.5) + 2.25, seed=1))
-        writer.add(cell("spoken", "full", 0.0, "test", 500, 5, rate=0.5))
-        writer.add(cell("spoken", "last", 0.5, "test", 500, 6, rate=0.5))
-        writer.add(cell("spoken", "full", 0.0, "test", 100, 5, rate=0.5))
-        writer.add(cell("spoken", "random", 0.5, "test", 100, 7, rate=0.5))
+                        add(cell(name, method, ratio, split, examples, lost(name, method, ratio) + extra, speed=speed))
+        add(cell("easy", "random", 0.5, "test", 500, lost("easy", "random", 0.5) + 2.25, seed=1))
+        add(cell("spoken", "full", 0.0, "test", 500, 5, rate=0.5))
+        add(cell("spoken", "last", 0.5, "test", 500, 6, rate=0.5))
+        add(cell("spoken", "full", 0.0, "test", 100, 5, rate=0.5))
+        add(cell("spoken", "random", 0.5, "test", 100, 7, rate=0.5))
     return Results.read(tmp_path)
 
 

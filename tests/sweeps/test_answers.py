@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ssmprune as sp
-from ssmprune.sweeps.answers import pack, unpack
-from ssmprune.sweeps.store import Cell
+from ssmprune.sweeps.store import Cell, pack, unpack
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=50))

@@ -6,8 +6,7 @@ import pytest
 import ssmprune as sp
 from flax_oracle import LAST, build, golden
 from ssmprune.methods.criterion import Evidence
-from ssmprune.methods.method import named
-from ssmprune.sweeps import BEYOND_METHODS, approaches
+from ssmprune.sweeps import approaches
 from ssmprune_paper.baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED, aire_as_released, last_as_released
 
 SATURATED = "last_reference_s5_var_uni_saturated.npz"
@@ -93,4 +92,3 @@ def test_what_is_added_caps_slow_states():
 
 def test_they_are_approaches_of_the_sweep():
     assert {"last-as-released", "aire-as-released"} <= set(approaches.default())
-    assert tuple(name for name in approaches.found() if name not in named()) == BEYOND_METHODS

@@ -19,10 +19,9 @@ import tiny_data
 from ssmprune import tasks
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.sweeps import approaches, cells, runners
-from ssmprune.sweeps import sweep as sweeping
+from ssmprune.sweeps import approaches, cells, runners, sweeping
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
-from ssmprune.sweeps.sweep import Session, Sweep, entries, sweep
+from ssmprune.sweeps.sweeping import Session, Sweep, entries, sweep
 from ssmprune.targets.bisection import largest_within
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
@@ -99,24 +98,25 @@ def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
 def test_long_sequences_calibrate_by_their_steps(root, monkeypatch, steps, sequences):
     monkeypatch.setattr(cells, "CALIBRATION_STEPS", steps)
     monkeypatch.setattr(cells, "FEW", 4)
-    model, needs = sp.load(root / "one.safetensors"), cells.Needs(["test"], calibration=20)
-    subject = cells.load_subject("one", model, tasks.get("smnist"), needs, root)
+    model = sp.load(root / "one.safetensors")
+    subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=20, root=root)
     assert sum(map(len, subject.calibration)) == sequences
 
 
 @pytest.mark.slow
 def test_approaches_are_what_the_library_does(root):
-    needs = cells.Needs(["test"], calibration=200)
-    subject = cells.load_subject("one", sp.load(root / "one.safetensors"), tasks.get("smnist"), needs, root)
+    model = sp.load(root / "one.safetensors")
+    subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=200, root=root)
+    systems = sp.read(model, unstable="keep")
     expected = {
-        "last": sp.make_plan(subject.systems, 0.5),
+        "last": sp.make_plan(systems, 0.5),
         "surgeon": sp.refit_in_sequence(
-            sp.make_plan(subject.systems, 0.5, sp.SURGEON, moments=sp.collect(subject.model, subject.calibration)),
+            sp.make_plan(systems, 0.5, sp.SURGEON, moments=sp.collect(subject.model, subject.calibration)),
             subject.model,
             subject.calibration,
         ),
-        "surgeon-without-data": sp.make_plan(subject.systems, 0.5, sp.SURGEON),
-        "last+refit": sp.refit_in_sequence(sp.make_plan(subject.systems, 0.5), subject.model, subject.calibration),
+        "surgeon-without-data": sp.make_plan(systems, 0.5, sp.SURGEON),
+        "last+refit": sp.refit_in_sequence(sp.make_plan(systems, 0.5), subject.model, subject.calibration),
     }
     for name, plan in expected.items():
         model, made = approaches.get(name).prune(subject, 0.5, 0, None)
@@ -292,9 +292,9 @@ def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(ro
     assert swept(root, tmp_path / "stopping", plan, names=("two",)).at_most == stopping.at_most
 
 
-def with_labels_of_the_model(name, model, task, needs, root):
-    """Its own answers are the right ones, so that pruning has something to lose."""
-    subject = cells.load_subject(name, model, task, needs, root)
+def with_labels_of_the_model(name, model, *data):
+    """The model's own answers are the right ones, so that pruning has something to lose."""
+    subject = cells.load_subject(name, model, *data)
     for key, split in subject.splits.items():
         x = torch.from_numpy(split.batch(np.arange(len(split))).x)
         with torch.no_grad():

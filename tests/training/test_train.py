@@ -21,7 +21,7 @@ from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery.resume import State
-from ssmprune.sweeps.cells import Needs, load_subject
+from ssmprune.sweeps.cells import load_subject
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import Diverged, Run, evaluate, train
 from ssmprune.training.distributed import needs_launch, relaunch
@@ -182,7 +182,7 @@ def test_amounts_are_learned_and_the_variance_explained_is_counted(tmp_path):
     assert seen.accuracy == pytest.approx(1 - seen.loss) == pytest.approx(result.best_accuracy)
     assert seen.accuracy > 0.4
     with pytest.raises(InputError, match="this one asks for amounts"):
-        load_subject("amounts", model, AMOUNTS, Needs(["val"]), tmp_path)
+        load_subject("amounts", model, AMOUNTS, ["val"], root=tmp_path)
 
 
 def test_the_first_model_is_the_best_even_where_it_explains_nothing(tmp_path):

@@ -14,9 +14,9 @@ from ssmprune.files import write_atomically
 from ssmprune.report import page, table_formats
 from ssmprune.report.table_formats import Table, escape_markdown
 from ssmprune.sweeps import approaches
-from ssmprune.sweeps.runners import Local
+from ssmprune.sweeps.runners import local
 from ssmprune.sweeps.store import Cell, Key, Results
-from ssmprune.sweeps.sweep import Entry, Session, Sweep, entries, sweep
+from ssmprune.sweeps.sweeping import Entry, Session, Sweep, entries, sweep
 from ssmprune.targets.bisection import GRID
 from ssmprune.tasks.cards import card_path
 
@@ -121,7 +121,7 @@ def _sweep_more(entry: Entry, scale: Scale, work: Path, session: Session) -> Non
     ratios = {ratio, *(largest.on_grid for largest in timed.values() if largest)} - {0.0, None}
     if ratios:
         plan = Sweep(list(timed), sorted(filter(None, ratios)), scale.seeds, scale.examples, speed=True)
-        sweep([entry], plan, work, replace(session, runner=Local()))
+        sweep([entry], plan, work, replace(session, runner=local))
 
 
 class Clock:

@@ -14,7 +14,7 @@ import typer
 
 from .. import __version__, adapters, tasks
 from ..methods.method import criteria, named
-from ..sweeps import BEYOND_METHODS
+from ..sweeps import approaches
 from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
 from .common import Json, Module, app, show, table
 
@@ -67,7 +67,7 @@ def list_(
     """List methods, what else sweeps can compare, criteria, model families and tasks."""
     names = {
         "methods": sorted(named()),
-        "also in sweeps": sorted(BEYOND_METHODS),
+        "also in sweeps": sorted(approaches.found().keys() - named().keys()),
         "criteria": sorted(criteria()),
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),

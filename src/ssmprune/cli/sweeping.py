@@ -17,7 +17,7 @@ from .common import Data, Engine, Json, Module, Threads, app, prepare, show, tab
 
 if TYPE_CHECKING:
     from ..sweeps.store import Results
-    from ..sweeps.sweep import Session
+    from ..sweeps.sweeping import Session
 
 RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
 Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted sweep resumes.")]
@@ -72,8 +72,8 @@ def sweep(
     """Prune models by every method at every ratio and evaluate them; if interrupted, the same command resumes."""
     prepare(threads)
     from ..sweeps import approaches
-    from ..sweeps.sweep import ALL, Sweep, entries
-    from ..sweeps.sweep import sweep as run
+    from ..sweeps.sweeping import ALL, Sweep, entries
+    from ..sweeps.sweeping import sweep as run
 
     plan = Sweep(
         methods=methods.split(",") if methods else approaches.default(),
@@ -96,7 +96,7 @@ def open_session(data: Path | None, engine: str, runner: str, options: RunnerOpt
     """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
     from ..deploy.compute import choose
     from ..sweeps import runners
-    from ..sweeps.sweep import Session
+    from ..sweeps.sweeping import Session
 
     if engine in ("local", "ray"):
         raise InputError(f"--engine says what computes: torch, compiled or auto; where it runs is --runner {engine}.")

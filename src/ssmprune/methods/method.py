@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..registry import Registry
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
@@ -33,18 +33,56 @@ class Method:
     criterion: Criterion
     allocation: Allocation
     refits: bool = False
+    description: str = field(default="", repr=False, compare=False)  # what it does, in a line
 
 
-LAST = Method("last", hinf, layer_adaptive)
-UNIFORM_HINF = Method("uniform-hinf", hinf, uniform)
-GLOBAL_HINF = Method("global-hinf", hinf, pooled)
-UNIFORM_MAGNITUDE = Method("uniform-magnitude", magnitude, uniform)
-GLOBAL_MAGNITUDE = Method("global-magnitude", magnitude, pooled)
-LAMP = Method("lamp", magnitude, layer_adaptive)
-AIRE = Method("aire", h2, layer_adaptive)
-RANDOM = Method("random", random, uniform)
-LAST_REFITTED = replace(LAST, name="last+refit", refits=True)
-SURGEON = Method("surgeon", elimination, pooled, refits=True)
+LAST = Method(
+    "last",
+    hinf,
+    layer_adaptive,
+    description="The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
+)
+UNIFORM_HINF = Method(
+    "uniform-hinf", hinf, uniform, description="The largest gain of each state; every layer loses the same share."
+)
+GLOBAL_HINF = Method(
+    "global-hinf", hinf, pooled, description="The largest gain of each state, compared over all layers as it is."
+)
+UNIFORM_MAGNITUDE = Method(
+    "uniform-magnitude",
+    magnitude,
+    uniform,
+    description="The size of each state's parameters; every layer loses the same share.",
+)
+GLOBAL_MAGNITUDE = Method(
+    "global-magnitude", magnitude, pooled, description="The size of each state's parameters, compared over all layers."
+)
+LAMP = Method(
+    "lamp",
+    magnitude,
+    layer_adaptive,
+    description="The size of each state's parameters, as a share of its layer's, compared over all layers.",
+)
+AIRE = Method(
+    "aire",
+    h2,
+    layer_adaptive,
+    description="The average energy of each state's response instead of its largest gain, otherwise as LAST.",
+)
+RANDOM = Method("random", random, uniform, description="States at random, the same share of every layer.")
+LAST_REFITTED = replace(
+    LAST,
+    name="last+refit",
+    refits=True,
+    description="LAST's choice, and the states that stay are re-fitted on sample inputs.",
+)
+SURGEON = Method(
+    "surgeon",
+    elimination,
+    pooled,
+    refits=True,
+    description="Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
+)
 
 WITH_NAMES = (
     *(LAST, UNIFORM_HINF, GLOBAL_HINF, UNIFORM_MAGNITUDE, GLOBAL_MAGNITUDE, LAMP, AIRE, RANDOM),  # of the literature

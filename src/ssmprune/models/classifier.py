@@ -62,6 +62,12 @@ class Classifier(nn.Module):
         return replace(self._built_as, states=states, step_rescale=layers[0].step_rescale)
 
     @property
+    def layer_states(self) -> dict[str, int]:
+        """The states of each layer, by its path; a conjugate pair counts as two."""
+        each = 2 if self._built_as.conj_sym else 1
+        return {f"layers.{place}.ssm": each * len(block.ssm.pole_re) for place, block in enumerate(self.blocks)}
+
+    @property
     def blocks(self) -> Iterable[Block]:
         """The layers, typed."""
         return cast("Iterable[Block]", self.layers)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, need
-from ..sweeps.answers import Right
+from ..sweeps.store import Right
 
 LEVEL = 0.05  # of the tests; intervals hold with the rest
 NOT_SIGNIFICANT = " n.s."  # what tables set behind a difference that chance explains

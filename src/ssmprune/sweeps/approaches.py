@@ -1,27 +1,33 @@
-"""Approaches: all that a sweep compares, anything that turns a model into a pruned one."""
+"""Approaches: the ways from a model to a pruned one that a sweep compares.
+
+Every method of pruning states is an approach, and so is anything else that makes a smaller model: derive from
+`Approach`, or give a function to `Rebuild`. Other packages bring theirs by an entry point of the group
+`ssmprune.approaches`, a Python file by `--module FILE.py` (see `registry`).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import apply
-from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
-from ..methods.method import LAST, RANDOM, SURGEON, Method, named
-from ..models.classifier import Classifier
+from ..methods.method import RANDOM, SURGEON, Method, named
 from ..planning.plan import Plan
 from ..pruning import Pruning
 from ..registry import Registry
 from ..tasks.task import Split
 from .balanced import balanced_model
 
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
 
-@dataclass
+
+@dataclass(eq=False)
 class Subject:
-    """A trained model with what is needed to prune it in every way; what all ratios share is computed once."""
+    """A trained model with the data that approaches need; what all ratios share is computed once."""
 
     name: str
     task: str
@@ -29,11 +35,6 @@ class Subject:
     splits: Mapping[tuple[str, int], Split]  # (split, keep each n-th sample) -> examples to evaluate
     calibration: Sequence[Any] = field(default_factory=list)  # batches of unlabelled training inputs
     _prunings: dict[tuple[str, bool, int], Pruning[Classifier]] = field(default_factory=dict, repr=False)
-
-    @property
-    def systems(self) -> dict[str, DiagonalSystem]:
-        """Return every layer; states with unstable poles stay."""
-        return self.pruning(LAST, with_data=False, seed=0).systems
 
     def pruning(self, method: Method, with_data: bool, seed: int) -> Pruning[Classifier]:
         """Return this model being pruned by a method, on the calibration inputs or without; made once."""
@@ -48,13 +49,14 @@ class Approach(ABC):
     """A way from a model to a pruned one."""
 
     name: str
+    description: str = ""  # what it does, in a line
     random: bool  # another seed gives another result
     calibrated: bool  # needs unlabelled inputs
-    plans: ClassVar[bool]  # what it does to a model can be written down as a plan
+    plans: ClassVar[bool]  # a plan says what it does to a model
 
     @abstractmethod
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
-        """Return the pruned model and its plan, if there is one; a `plan` that was made before is used again."""
+        """Return the pruned model, with its plan if `plans`; a `plan` that was made before is used again."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,11 @@ class PruneStates(Approach):
     method: Method
     calibrated: bool = False
     random: bool = False
+    description: str = ""
     plans = True
 
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
-        """Plan unless that was done before, and shrink."""
+        """Make the plan unless it is given, and shrink."""
         if plan is None:
             plan = subject.pruning(self.method, self.calibrated, seed).plan(ratio)
         return apply.shrink(subject.model, plan), plan
@@ -82,6 +85,7 @@ class Rebuild(Approach):
     rebuild: Callable[[Classifier, float, int], Classifier]  # (model, ratio, seed)
     random: bool = False
     calibrated: bool = False
+    description: str = ""
     plans = False
 
     def prune(self, subject: Subject, ratio: float, seed: int, plan: Plan | None) -> tuple[Classifier, Plan | None]:
@@ -90,29 +94,22 @@ class Rebuild(Approach):
 
 
 def found() -> dict[str, Approach]:
-    """Return every approach by name: the methods, then `sweeps.BEYOND_METHODS`, which are more or less than that."""
+    """Return every approach by name: the methods, then the approaches that are not a criterion and an allocation."""
     methods: dict[str, Approach] = {
-        name: PruneStates(name, method, calibrated=method.refits, random=method.criterion is RANDOM.criterion)
+        name: PruneStates(name, method, method.refits, method.criterion is RANDOM.criterion, method.description)
         for name, method in named().items()
     }
     return methods | _APPROACHES.found()
 
 
 def default() -> list[str]:
-    """Return what a sweep compares unless told otherwise: every approach but the pairs that nobody has named."""
+    """Return what a sweep compares unless told otherwise: every approach but the unnamed pairs of the grid."""
     return [name for name in found() if "/" not in name]
 
 
 def get(name: str) -> Approach:
     """Return an approach by name, or an error that lists them."""
     return one_of("approach", name, found())
-
-
-def _without_chance(
-    reduce: Callable[[Classifier, float], Classifier],
-) -> Callable[[Classifier, float, int], Classifier]:
-    """Return a reduction that takes a seed and does not use it."""
-    return lambda model, ratio, seed: reduce(model, ratio)
 
 
 def _refuse_name_of_method(approach: Approach, origin: str) -> None:
@@ -123,7 +120,16 @@ def _refuse_name_of_method(approach: Approach, origin: str) -> None:
 _APPROACHES: Registry[Approach] = Registry(
     "approach",
     Approach,
-    "an object of a class derived from ssmprune.sweeps.approaches.Approach",
-    shipped=[PruneStates("surgeon-without-data", SURGEON), Rebuild("balanced", _without_chance(balanced_model))],
+    "an object of a class derived from ssmprune.sweeps.Approach",
+    shipped=[
+        PruneStates(
+            "surgeon-without-data", SURGEON, description="The surgeon with white noise in place of sample inputs."
+        ),
+        Rebuild(
+            "balanced",
+            lambda model, ratio, seed: balanced_model(model, ratio),
+            description="Balanced truncation: new states instead of a choice among the old ones.",
+        ),
+    ],
     check=_refuse_name_of_method,
 )

@@ -1,17 +1,20 @@
-"""The folder a sweep writes: what was asked for, one line per finished cell, the plans.
+"""The folder a sweep writes: what was asked for, a line for each finished cell, the plans.
 
     RESULTS/sweep.json     what is compared: checkpoints, methods, ratios, seeds, examples, machine, commands, date
-    RESULTS/cells.jsonl    one line per finished cell, on the disk before the next one starts
+    RESULTS/cells.jsonl    a line for each finished cell, on the disk before the next cell starts
     RESULTS/plans/CHECKPOINT/METHOD-RATIO-SEED.safetensors    the plan of a cell, written before its line
 
-A line that a kill has torn does not count: its cell is done again. A line may also say that a cell cannot be
-(`refused`), or that its accuracy is `at_most` so much, which is all that a search wanted to know.
+A line that a kill has torn does not count: its cell is run again. A line may also say that an approach `refused` the
+cell, and why, or that its accuracy is `at_most` a bound, which is all that a search wanted to know.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,11 +23,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..arrays import is_share
 from ..errors import InputError
 from ..files import COUNT, COUNTS, FINITE, NUMBER, SHARE, TEXT, Kind, check_entries, list_of, write_atomically
 from ..planning.plan import Plan
-from .answers import Right, unpack
 
 FORMAT, VERSION = "ssmprune-sweep", 1
 FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
@@ -44,15 +49,27 @@ ABOUT_OPTIONAL = {"every": COUNT, "max_loss": FINITE, "machine": TEXT, "commands
 ENTRY = {"name": NAME, "file": TEXT, "family": TEXT, "stored_states": COUNT, "task": TEXT}
 ENTRY_OPTIONAL = {"sha256": TEXT, "task_parameters": COUNTS}
 KEY = {
-    **{"checkpoint": NAME, "method": TEXT, "ratio": SHARE, "seed": COUNT},
-    **{"split": TEXT, "examples": COUNT, "rate": RATE},
+    "checkpoint": NAME,
+    "method": TEXT,
+    "ratio": SHARE,
+    "seed": COUNT,
+    "split": TEXT,
+    "examples": COUNT,
+    "rate": RATE,
 }
 MEASURED = {
-    **{"task": TEXT, "accuracy": SHARE, "loss": NUMBER, "states": COUNTS, "states_before": COUNTS},
-    **{"parameters": COUNT, "parameters_before": COUNT},
+    "task": TEXT,
+    "accuracy": SHARE,
+    "loss": NUMBER,
+    "states": COUNTS,
+    "states_before": COUNTS,
+    "parameters": COUNT,
+    "parameters_before": COUNT,
 }
 MEASURED_OPTIONAL = {"speed": FINITE, "right": TEXT}
 VERDICTS = {"refused": TEXT, "at_most": SHARE}  # of cells without a measurement
+
+Right = NDArray[np.bool_]  # (examples,): which examples a model answers rightly
 
 
 class Key(NamedTuple):
@@ -86,7 +103,7 @@ class Cell:
     parameters: int
     parameters_before: int
     speed: float | None = None  # times faster than the unpruned model, where it was measured
-    right: str | None = None  # which examples were answered rightly, as `answers` packs them
+    right: str | None = None  # which examples were answered rightly, as `pack` writes them
 
     @property
     def answers(self) -> Right | None:
@@ -112,15 +129,18 @@ class Cell:
         return 1 - sum(self.states.values()) / max(1, sum(self.states_before.values()))
 
 
+Outcome = Cell | str | float  # what was measured, why the approach refused, or an upper bound of the accuracy
+
+
 @dataclass(frozen=True)
 class Results:
     """What a sweep found; `about` is its sweep.json."""
 
     folder: Path
     about: dict[str, Any]
-    cells: list[Cell] = field(default_factory=list)  # without repetition, in the order they were finished
-    refused: dict[Key, str] = field(default_factory=dict)  # cells that cannot be, and why
-    at_most: dict[Key, float] = field(default_factory=dict)  # accuracies that are too low for anybody to know them
+    cells: list[Cell] = field(default_factory=list)  # without repetition
+    refused: dict[Key, str] = field(default_factory=dict)  # why an approach refused
+    at_most: dict[Key, float] = field(default_factory=dict)  # upper bounds where evaluation was stopped early
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Results:
@@ -128,7 +148,14 @@ class Results:
         folder = Path(folder)
         if not (folder / "sweep.json").is_file():
             raise InputError(f"{folder} holds no sweep (no sweep.json); make one with `ssmprune sweep --out {folder}`.")
-        return cls(folder, _read_about(folder / "sweep.json"), *_read_cells(folder / "cells.jsonl"))
+        about, outcomes = _read_about(folder / "sweep.json"), _read_outcomes(folder / "cells.jsonl")
+        return cls(
+            folder,
+            about,
+            [outcome for outcome in outcomes.values() if isinstance(outcome, Cell)],
+            {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, str)},
+            {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, float)},
+        )
 
     @cached_property
     def by_key(self) -> dict[Key, Cell]:
@@ -153,8 +180,14 @@ class Results:
         return file
 
     def plan_path(self, cell: Cell | Key) -> Path:
-        """Return where the plan of a cell lies, if its method has plans (unstructured random and `full` have none)."""
-        return plan_path(self.folder, cell)
+        """Return where the plan of a cell lies, if its approach makes plans (`full` and those that rebuild do not).
+
+        >>> key = Key("smnist-s5", "h2/uniform", 0.5, 0, "test", examples=9, rate=1.0)
+        >>> Results(Path("results"), {}).plan_path(key).as_posix()
+        'results/plans/smnist-s5/h2_uniform-0.5-0.safetensors'
+        """
+        method = cell.method.replace("/", "_")
+        return self.folder / "plans" / cell.checkpoint / f"{method}-{cell.ratio:.10g}-{cell.seed}.safetensors"
 
     def plan(self, cell: Cell | Key) -> Plan:
         """Return the plan of a cell."""
@@ -162,39 +195,34 @@ class Results:
 
 
 class Writer:
-    """Adds cells to a folder, each on the disk before `add` returns."""
+    """Adds outcomes to a folder of results, in which `outcomes` has all so far; see `open_results`."""
 
     def __init__(self, folder: Path, lines: int) -> None:
-        """Append to the cells of `folder`; see `open_results`."""
-        self._folder, self._lines = folder, lines
+        """Go on from what an earlier sweep has left in `folder`; `lines` is its open cells.jsonl."""
+        self.before, self._lines = Results.read(folder), lines
+        self.outcomes: dict[Key, Outcome] = {**self.before.at_most, **self.before.refused, **self.before.by_key}
 
-    def save_plan(self, key: Key, plan: Plan) -> None:
-        """Write the plan of a cell, which comes before its line."""
-        plan.save(plan_path(self._folder, key))
-
-    def add(self, cell: Cell) -> None:
-        """Write the line that makes a cell count."""
-        self._append({name: value for name, value in asdict(cell).items() if value is not None})
-
-    def refuse(self, key: Key, reason: str) -> None:
-        """Write down that a cell cannot be."""
-        self._append(key._asdict() | {"refused": reason})
-
-    def bound(self, key: Key, at_most: float) -> None:
-        """Write down that an accuracy is at most so much."""
-        self._append(key._asdict() | {"at_most": at_most})
-
-    def _append(self, line: dict[str, Any]) -> None:
+    def write(self, key: Key, outcome: Outcome, plan: Plan | None = None) -> None:
+        """Write the plan of a cell, then the line that makes the cell count, which is on the disk on return."""
+        if plan is not None:
+            plan.save(self.before.plan_path(key))
+        if self.outcomes.get(key) == outcome:  # only the plan was missing
+            return
+        self.outcomes[key] = outcome
+        if isinstance(outcome, Cell):
+            line = {name: value for name, value in asdict(outcome).items() if value is not None}
+        else:
+            line = key._asdict() | {"refused" if isinstance(outcome, str) else "at_most": outcome}
         os.write(self._lines, (json.dumps(line, separators=(",", ":")) + "\n").encode())
         os.fsync(self._lines)
 
 
 @contextmanager
-def open_results(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, Results]]:
-    """Open a folder to add cells to it; yield a writer, and what an earlier sweep has left there.
+def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
+    """Open a folder to add cells to it.
 
-    Checkpoints, methods, ratios and seeds of both are listed in sweep.json. A checkpoint of the same name must be the
-    same file. Only one sweep may write at a time.
+    Checkpoints, methods, ratios and seeds of an earlier sweep stay listed in sweep.json beside those of `about`. A
+    checkpoint of the same name must be the same file. Only one sweep may write at a time.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,21 +235,31 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[tuple[Writer, 
         merged = _merge(_read_about(path), about, folder) if path.is_file() else about
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
         whole = _whole_lines(folder / "cells.jsonl")
-        os.ftruncate(lines, sum(map(len, whole)))  # off with a line that a kill has torn
-        yield Writer(folder, lines), Results.read(folder)
+        os.ftruncate(lines, sum(map(len, whole)))  # a line that a kill has torn would spoil the next
+        yield Writer(folder, lines)
     finally:
         os.close(lines)
 
 
-def plan_path(folder: Path, cell: Cell | Key) -> Path:
-    """Return where the plan of a cell lies below a folder of results.
+def pack(right: Right) -> str:
+    """Return right answers as a short text: a bit each, compressed.
 
-    >>> cell = Cell("smnist-s5", "smnist", "h2/uniform", 0.5, 0, "test", 9, 1.0, 1.0, 0.0, {}, {}, 1, 1)
-    >>> plan_path(Path("results"), cell).as_posix()
-    'results/plans/smnist-s5/h2_uniform-0.5-0.safetensors'
+    >>> unpack(pack(np.array([True, False, True])), 3)
+    array([ True, False,  True])
     """
-    method = cell.method.replace("/", "_")
-    return folder / "plans" / cell.checkpoint / f"{method}-{cell.ratio:.10g}-{cell.seed}.safetensors"
+    return base64.b64encode(zlib.compress(np.packbits(right).tobytes(), 9)).decode()
+
+
+def unpack(text: str, examples: int) -> Right:
+    """Return the right answers that a text holds; refuse a text that is not of so many examples."""
+    size = -(-examples // 8)
+    try:
+        content = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise InputError(f"These are not answers to {examples} examples ({error}): {text[:40]!r}.") from error
+    if len(content) != size:
+        raise InputError(f"Expected answers to {examples} examples, {size} bytes; got {len(content)} or more.")
+    return np.unpackbits(np.frombuffer(content, np.uint8), count=examples).astype(bool)
 
 
 def is_name(text: str) -> bool:
@@ -248,34 +286,25 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-class _Lines(NamedTuple):
-    """What the lines of cells.jsonl say."""
-
-    cells: list[Cell]
-    refused: dict[Key, str]
-    at_most: dict[Key, float]
-
-
-def _read_cells(path: Path) -> _Lines:
-    cells: dict[Key, Cell] = {}
-    refused: dict[Key, str] = {}
-    at_most: dict[Key, float] = {}
+def _read_outcomes(path: Path) -> dict[Key, Outcome]:
+    outcomes: dict[Key, Outcome] = {}
     for number, line in enumerate(_whole_lines(path), 1):
         try:
             content = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
-        origin = f"Line {number} of {path}"
         verdict = next((name for name in VERDICTS if isinstance(content, dict) and name in content), None)
-        check_entries(origin, content, KEY | ({verdict: VERDICTS[verdict]} if verdict else MEASURED), MEASURED_OPTIONAL)
+        needed = KEY | ({verdict: VERDICTS[verdict]} if verdict else MEASURED)
+        check_entries(f"Line {number} of {path}", content, needed, MEASURED_OPTIONAL)
         key = Key(*(content[name] for name in Key._fields))
         if verdict == "refused":
-            refused[key] = content["refused"]
+            outcomes[key] = content["refused"]
         elif verdict == "at_most":
-            at_most[key] = content["at_most"]
-        else:  # a cell done again, as to measure its speed, replaces the first
-            cells[key] = Cell(**{name: value for name, value in content.items() if name in Cell.__dataclass_fields__})
-    return _Lines(list(cells.values()), refused, at_most)
+            outcomes[key] = float(content["at_most"])
+        else:  # a cell that was run again, as to measure its speed, replaces the first
+            known = {name: value for name, value in content.items() if name in Cell.__dataclass_fields__}
+            outcomes[key] = Cell(**known)
+    return outcomes
 
 
 def _whole_lines(path: Path) -> list[bytes]:
@@ -284,7 +313,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 
 def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the newer description, to which everything that the older lists is added."""
+    """Return the newer description with all that the older one lists."""
     files = {entry["name"]: entry.get("sha256") for entry in old["checkpoints"]}
     for entry in new["checkpoints"]:
         if files.get(entry["name"], entry.get("sha256")) != entry.get("sha256"):
@@ -292,7 +321,7 @@ def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
                 f"{folder} has results of another checkpoint called {entry['name']!r}; sweep into a new folder."
             )
     merged = old | {name: value for name, value in new.items() if value is not None}
-    if new.get("every", 1) > 1:  # a sweep at another sampling rate only adds a column to what is there
+    if new.get("every", 1) > 1:  # a sweep at another sampling rate adds to the others, whose examples count
         merged["examples"] = old["examples"]
     merged["commands"] = list(dict.fromkeys([*old.get("commands", []), *new.get("commands", [])]))
     names = {entry["name"] for entry in new["checkpoints"]}
@@ -306,9 +335,9 @@ def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
 def _lock(lines: int, folder: Path) -> None:
     try:
         import fcntl
-    except ImportError:  # not on Windows: there, nobody watches
+    except ImportError:  # no fcntl on Windows, hence no lock
         return
     try:
-        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # gone with the process, however it ends
+        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
     except OSError as error:
         raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error

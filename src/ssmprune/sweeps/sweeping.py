@@ -1,4 +1,4 @@
-"""Sweeps: every checkpoint pruned in every way at every ratio and evaluated, killed and resumed at will."""
+"""A sweep: every checkpoint pruned by every approach at every ratio and evaluated, killed and resumed at will."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from ..tasks.cards import read_card, task_of
 from ..tasks.task import Task
 from . import approaches
 from .approaches import Subject
-from .cells import CALIBRATION, Done, Job, Needs, load_subject
-from .runners import Local, Runner
+from .cells import CALIBRATION, Job, load_subject
+from .runners import Runner, local
 from .search import keys_to_report, largest_ratios
 from .store import FORMAT, FULL, VERSION, Cell, Key, Results, Writer, open_results
 
-ALL = 10**9  # more examples than any split has: all of them
+ALL = 10**9  # more examples than any split has
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Sweep:
 
     methods: Sequence[str] = field(default_factory=approaches.default)
     ratios: Sequence[float] = GRID
-    seeds: Sequence[int] = (0,)  # of the approaches that are random; the others have one cell
+    seeds: Sequence[int] = (0,)  # for the approaches that are random
     examples: int = 2000
     every: int = 1  # keep each n-th sample: another sampling rate than in training
     speed: bool = False
-    max_loss: float | None = None  # points of accuracy: also find the largest ratio within them on validation data
+    max_loss: float | None = (
+        None  # points of accuracy: also find the largest ratio that costs no more, on validation data
+    )
     searched: Sequence[str] | None = None  # the methods whose largest ratios are found; else all
-    final_examples: int = ALL  # of the test set, at the ratios that are reported: those found within `max_loss`
+    final_examples: int = ALL  # of the test set, at the ratios found within `max_loss`
 
     def __post_init__(self) -> None:
         """Refuse what cannot be swept before anything is loaded."""
@@ -59,12 +61,12 @@ class Sweep:
             for seed in self.seeds_of(method):
                 yield from (self.key(name, method, ratio, seed) for ratio in self.ratios)
 
-    @property
-    def needs(self) -> Needs:
-        """Return what its cells need of a checkpoint's data."""
+    def load(self, entry: Entry, root: Path | None) -> Subject:
+        """Return a checkpoint with the data that its cells need."""
         calibrated = any(approaches.get(name).calibrated for name in self.methods)
         splits = ["test"] if self.max_loss is None else ["test", "val"]
-        return Needs(splits, self.every, CALIBRATION if calibrated else 0)
+        calibration = CALIBRATION if calibrated else 0
+        return load_subject(entry.name, entry.model, entry.task, splits, self.every, calibration, root)
 
     def key(self, name: str, method: str, ratio: float, seed: int, split: str = "test") -> Key:
         """Return a cell at this sweep's rate and number of examples."""
@@ -106,13 +108,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Session:
-    """Where a sweep finds its data, where and how its cells are done, what was typed, who hears of its progress."""
+    """Where a sweep finds its data, where and how its cells run, the command that was typed, and a progress bar."""
 
     root: Path | None = None
-    runner: Runner = field(default_factory=Local)
-    engine: str = "torch"  # what evaluates: one of `deploy.compute`
+    runner: Runner = local
+    engine: str = "torch"  # what evaluates: torch or compiled
     command: str = ""
-    watch: Callable[[str, int, int], object] = lambda text, done, total: None  # what was done, cells of how many
+    watch: Callable[[str, int, int], object] = lambda text, done, total: (
+        None
+    )  # the last cell, finished cells, all cells
 
 
 def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
@@ -128,7 +132,7 @@ def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
 
 
 def _different_names(files: Sequence[Path]) -> list[str]:
-    """Return the names of files without their folders, with as many of those as it takes to tell all files apart.
+    """Return the names of files, with as many of their folders as it takes to tell all files apart.
 
     >>> _different_names([Path("runs/a/best.safetensors"), Path("runs/b/best.safetensors"), Path("c/last.safetensors")])
     ['a-best', 'b-best', 'last']
@@ -147,7 +151,7 @@ def _different_names(files: Sequence[Path]) -> list[str]:
 
 
 def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:
-    """Do every cell that the folder `out` does not have yet."""
+    """Run every cell that the folder `out` does not have yet."""
     session = session or Session()
     about = {
         "format": FORMAT,
@@ -166,11 +170,10 @@ def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session
     }
     if out.exists() and not out.is_dir():
         raise InputError(f"Cannot write to {out}: it is a file; give a folder.")
-    subjects = (load_subject(entry.name, entry.model, entry.task, plan.needs, session.root) for entry in checkpoints)
-    first = next(subjects)  # before anything is written: its task may be a wrong one
-    with open_results(out, about) as (writer, before):
-        ledger = Ledger(writer, before, session)
-        ledger.expect(sum(len(list(plan.keys(entry.name))) for entry in checkpoints))
+    subjects = (plan.load(entry, session.root) for entry in checkpoints)
+    first = next(subjects)  # before anything is written, because its task may not fit
+    with open_results(out, about) as writer:
+        ledger = Ledger(writer, session, sum(len(list(plan.keys(entry.name))) for entry in checkpoints))
         for subject in itertools.chain([first], subjects):
             ledger.fill(subject, plan.keys(subject.name), timed=plan.speed)
             if plan.max_loss is not None:
@@ -185,30 +188,28 @@ def _fill_largest(ledger: Ledger, subject: Subject, plan: Sweep, budget: float) 
     searched = [key for key in keys if plan.searched is None or key.method in plan.searched]
     if not searched:
         return
-    fill = partial(ledger.fill_more, subject)
+
+    def fill(keys: Sequence[Key], least: int = 0) -> list[Cell | None]:
+        ledger.expected += len(keys)  # beyond the announced total
+        return ledger.fill(subject, keys, least)
+
     (unpruned,) = fill([full._replace(split="val")])
     assert unpruned is not None
-    states = sum(system.n for system in subject.systems.values())
-    largest = largest_ratios(fill, unpruned, searched, budget, plan.ratios, states)
+    stored = sum(subject.model.config.states)
+    largest = largest_ratios(fill, unpruned, searched, budget, plan.ratios, stored)
     fill([key._replace(examples=plan.final_examples) for key in [full, *keys_to_report(keys, largest)]])
 
 
 class Ledger:
-    """Knows which cells are done: hands those that are missing to the runner and writes down what comes back."""
+    """Hands the cells that a folder of results lacks to the runner, and writes down what comes back."""
 
-    def __init__(self, writer: Writer, before: Results, session: Session) -> None:
-        """Start from what an earlier sweep has left."""
-        self._writer, self._before, self._session = writer, before, session
-        self._cells: dict[Key, Cell] = dict(before.by_key)
-        self._refused, self._at_most = dict(before.refused), dict(before.at_most)
-        self._done = self._expected = 0
-
-    def expect(self, cells: int) -> None:
-        """Count these many cells as to come."""
-        self._expected += cells
+    def __init__(self, writer: Writer, session: Session, expected: int) -> None:
+        """Go on from what an earlier sweep has left; `expected` cells are to come, for the progress bar."""
+        self._writer, self._session = writer, session
+        self._finished, self.expected = 0, expected
 
     def fill(self, subject: Subject, keys: Iterable[Key], least: int = 0, *, timed: bool = False) -> list[Cell | None]:
-        """Return the cells with these keys, None where an approach refuses; those missing are done now.
+        """Return the cells with these keys, None where an approach refuses; missing ones are run now.
 
         least: None also for a model with fewer right answers, which are not counted to the end.
         timed: a cell whose speed was not measured counts as missing.
@@ -216,55 +217,43 @@ class Ledger:
         wanted = [_with_true_count(key, subject) for key in keys]
         missing = [key for key in dict.fromkeys(wanted) if not self._has(key, least, timed)]
         self._advance(len(wanted) - len(missing), "")
-        for done in self._session.runner.run(subject, [self._job(key, least, timed) for key in missing]):
-            self._write(done)
-            self._advance(1, f"{done.key.checkpoint} {done.key.method} {done.key.ratio:.0%}")
-        return [self._cells.get(key) for key in wanted]
+        jobs = [self._job(key, least, timed) for key in missing]
+        for key, outcome, plan in self._session.runner(subject, jobs):
+            self._writer.write(key, outcome, plan if isinstance(outcome, Cell) else None)
+            self._advance(1, f"{key.checkpoint} {key.method} {key.ratio:.0%}")
+        return [self._cell(key) for key in wanted]
 
-    def fill_more(self, subject: Subject, keys: Sequence[Key], least: int = 0) -> list[Cell | None]:
-        """Fill cells that nobody has expected."""
-        self.expect(len(keys))
-        return self.fill(subject, keys, least)
+    def _cell(self, key: Key) -> Cell | None:
+        outcome = self._writer.outcomes.get(key)
+        return outcome if isinstance(outcome, Cell) else None
 
     def _has(self, key: Key, least: int, timed: bool) -> bool:
-        if key in self._cells:
-            return self._has_plan(key) and not (timed and self._cells[key].speed is None)
-        return key in self._refused or round(self._at_most.get(key, 1.0) * key.examples) < least
+        outcome = self._writer.outcomes.get(key)
+        if isinstance(outcome, Cell):
+            return self._has_plan(key) and not (timed and outcome.speed is None)
+        if isinstance(outcome, float):
+            return round(outcome * key.examples) < least
+        return outcome is not None
 
     def _has_plan(self, key: Key) -> bool:
-        """Tell whether the plan of a cell is there, if it has one that anybody will want to see."""
+        """Tell whether the plan of a cell is there, if it makes one; nobody looks at plans of validation cells."""
         wanted = key.split == "test" and key.method != FULL and approaches.get(key.method).plans
-        return not wanted or self._before.plan_path(key).is_file()
+        return not wanted or self._writer.before.plan_path(key).is_file()
 
     def _job(self, key: Key, least: int, timed: bool) -> Job:
-        """Return a job that knows its plan if that was made before, and the cell if only the plan is missing."""
-        path = self._before.plan_path(key)
-        plan = self._before.plan(key) if path.is_file() else None
-        known = self._cells.get(key)
+        """Return a job that has its plan if that was made before, and the cell if only the plan is missing."""
+        before, known = self._writer.before, self._cell(key)
+        plan = before.plan(key) if before.plan_path(key).is_file() else None
         if known is not None and timed and known.speed is None:
             known = None
         return Job(key, timed, plan, self._session.engine, least, known)
 
-    def _write(self, done: Done) -> None:
-        if done.at_most is not None:
-            self._writer.bound(done.key, done.at_most)
-            self._at_most[done.key] = done.at_most
-        elif done.cell is None:
-            self._writer.refuse(done.key, done.refusal)
-            self._refused[done.key] = done.refusal
-        else:
-            if done.plan is not None:
-                self._writer.save_plan(done.key, done.plan)
-            if self._cells.get(done.key) != done.cell:
-                self._writer.add(done.cell)
-            self._cells[done.key] = done.cell
-
     def _advance(self, count: int, text: str) -> None:
-        self._done += count
-        self._session.watch(text, self._done, self._expected)
+        self._finished += count
+        self._session.watch(text, self._finished, self.expected)
 
 
 def _with_true_count(key: Key, subject: Subject) -> Key:
-    """Return the key with the number of examples there really are."""
+    """Return the key with the number of examples that the split has, if they are fewer."""
     split = subject.splits[key.split, round(1 / key.rate)]
     return key._replace(examples=min(key.examples, len(split)))
