@@ -20,9 +20,8 @@ from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
 from ssmprune.report import table_formats
 from ssmprune.report.table_formats import Table
-from ssmprune.sweeps import runners
+from ssmprune.sweeps import Session, runners
 from ssmprune.sweeps.store import Cell, Results
-from ssmprune.sweeps.sweep import Session
 from ssmprune.targets.bisection import GRID
 
 from . import figures, reproduce, tables
