@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 import ssmprune as sp
+from ssmprune.bisection import ratio_for
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
 from ssmprune.recovery.resume import fingerprint
 from ssmprune.report.table_formats import markdown_rows
 from ssmprune.sweeps.balanced import balanced_model
-from ssmprune.targets import ratio_for
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import part_of

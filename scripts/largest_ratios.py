@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 import ssmprune as sp
+from ssmprune.bisection import ratio_for
+from ssmprune.budgets import search
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
 from ssmprune.report.table_formats import markdown_rows
-from ssmprune.targets.bisection import ratio_for
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import evaluate
@@ -41,8 +42,8 @@ def accuracy(model: Classifier, split: Split) -> float:
 
 def without_recovery(work: sp.Pruning[Classifier], validation: Split) -> tuple[float, Classifier]:
     """Return the largest ratio within a point, and the model pruned so far."""
-    ratio = sp.max_loss(POINTS, lambda small: accuracy(small, validation))(work)
-    return ratio, work.shrink(work.plan(ratio))
+    found = search([sp.max_loss(POINTS, lambda small: accuracy(small, validation))], work)
+    return found.ratio, work.shrink(found.plan)
 
 
 def with_recovery(

@@ -17,7 +17,7 @@ PICTURE = PAGE.with_name("rooms.svg")
 ROOMS = (
     *("errors", "arrays", "files", "registry", "progress"),
     *("core", "methods", "planning"),
-    *("models", "adapters", "apply", "calibration", "pruning", "targets", "testing", "recovery", "deploy"),
+    *("bisection", "models", "adapters", "apply", "calibration", "pruning", "budgets", "testing", "recovery", "deploy"),
     *("tasks", "training", "bench", "sweeps", "report", "cli"),
 )
 TORCH_ROOMS = {
@@ -31,7 +31,6 @@ TORCH_ROOMS = {
 }  # the others import it when a model arrives
 TORCH_FILES = {  # when a model arrives
     *(f"calibration/{name}.py" for name in ("passes", "recording", "strided")),
-    "targets/_answers.py",
 }
 HEAVY = {"torch", "scipy", "matplotlib", "PIL", "pooch", "msgpack", "pytest"}
 FILES = sorted(SOURCE.rglob("*.py"))

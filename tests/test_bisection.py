@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ssmprune.bisection import GRID, Largest, largest_within, most_trials, ratio_for
 from ssmprune.errors import InputError
 from ssmprune.methods.allocation import kept_count
-from ssmprune.targets.bisection import GRID, Largest, largest_within, most_trials, ratio_for
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))

@@ -6,19 +6,19 @@ import torch
 
 import ssmprune as sp
 from calibrated import KINDS, kinds, model
-from ssmprune import targets
+from ssmprune import budgets
+from ssmprune.budgets import certify_model, energy_lost_by_model, search
 from ssmprune.models._size import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.certificates import energy_lost
-from ssmprune.targets.comparison import certify_model, energy_lost_by
 
 
-def returned(net, target, x, method):
+def returned(net, budget, x, method):
     """What `prune` returns, as a plan whose C and D are those of the returned model, and the work."""
     work = sp.Pruning(net, method, data=[x])
-    plan = work.plan(target(work))
-    small = sp.prune(net, target, method, data=[x])
+    plan = search([budget], work).plan
+    small = sp.prune(net, budget, method, data=[x])
     for name, tensor in work.shrink(plan).state_dict().items():
         assert torch.equal(tensor, small.state_dict()[name])
     return work, plan, small
@@ -58,7 +58,7 @@ def test_the_returned_model_keeps_its_budget(case):
         work, plan, _ = returned(net, sp.max_gain(share), x, method)
         assert all(layer.exact <= (share + 1e-9) * layer.gain for layer in sp.certify(plan, work.systems).values())
     else:
-        most = float(rng.uniform(0.6, 1.0)) * targets.megabytes_of(net)
+        most = float(rng.uniform(0.6, 1.0)) * budgets.megabytes_of(net)
         _, _, small = returned(net, sp.max_memory(most), x, method)
         assert sum(tensor.nbytes for tensor in small.state_dict().values()) <= 1e6 * most
 
@@ -71,7 +71,7 @@ def labelled(net, count=30):
 
 def test_several_budgets_hold_at_once():
     net = model("s4d")
-    size, data = targets.megabytes_of(net), labelled(net)
+    size, data = budgets.megabytes_of(net), labelled(net)
     alone = sp.prune(net, sp.max_loss(10, data))
     both = sp.prune(net, [sp.max_loss(10, data), sp.max_memory(size)])
     assert both.config.states == alone.config.states
@@ -80,24 +80,24 @@ def test_several_budgets_hold_at_once():
         assert (both(x).argmax(-1) == y).double().mean() >= 0.9
     smaller, most = sp.prune(net, [sp.max_energy(0.5), sp.max_gain(0.2)]), 0.9 * size
     work = sp.Pruning(net)
-    ratios = [target(work) for target in (sp.max_energy(0.5), sp.max_gain(0.2))]
+    ratios = [search([budget], work).ratio for budget in (sp.max_energy(0.5), sp.max_gain(0.2))]
     assert sum(smaller.config.states) == sum(work.shrink(work.plan(min(ratios))).config.states)
     fast = sp.prune(net, [sp.max_memory(most), sp.max_latency(60_000, x)])
-    assert targets.megabytes_of(fast) <= most
+    assert budgets.megabytes_of(fast) <= most
     with pytest.raises(sp.InputError, match="max_energy and max_memory cannot be kept together: as far as max_energy"):
         sp.prune(net, [sp.max_energy(1e-9), sp.max_memory(most)])
-    with pytest.raises(sp.InputError, match=r"Several targets are a list.*one of them is 0\.5"):
+    with pytest.raises(sp.InputError, match=r"Several budgets are a list.*one of them is 0\.5"):
         sp.prune(net, [sp.max_memory(most), 0.5])
 
 
 def test_a_loss_says_what_was_reached_on_how_many_examples():
     net = model("s5")
     work = sp.Pruning(net)
-    ratio = sp.max_loss(10, labelled(net))(work)
-    accuracy = targets.Accuracy(labelled(net))
-    reached = accuracy(work.shrink(work.plan(ratio)))
+    found = search([sp.max_loss(10, labelled(net))], work)
+    accuracy = budgets.Accuracy(labelled(net))
+    reached = accuracy(work.shrink(work.plan(found.ratio)))
     assert reached >= 0.9
-    (note,) = work.notes
+    (note,) = found.notes
     assert f"accuracy {reached:.2%} (" in note
     assert note.endswith("with 95 % confidence, on 30 examples) after 100.00%")
 
@@ -108,7 +108,7 @@ def test_labels_may_come_with_padded_sequences():
     padded = sp.Padded(x, torch.full((30,), 20))
     with torch.no_grad():
         y = net(*padded).argmax(-1)
-    assert targets.Accuracy([(padded, y)])(net) == 1
+    assert budgets.Accuracy([(padded, y)])(net) == 1
 
 
 @pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Padded(torch.zeros(3, 4, 2), torch.ones(3))]])
@@ -118,7 +118,7 @@ def test_a_loss_needs_labels(data):
 
 
 def test_the_interval_is_wilsons():
-    assert targets.confidence(1.0, 10) == " (72.2 to 100.0 % with 95 % confidence, on 10 examples)"
+    assert budgets._confidence(1.0, 10) == " (72.2 to 100.0 % with 95 % confidence, on 10 examples)"
 
 
 def test_energy_is_measured_after_the_refit(monkeypatch):
@@ -126,9 +126,8 @@ def test_energy_is_measured_after_the_refit(monkeypatch):
     net = model("s5")
     x = torch.randn(60, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     work = sp.Pruning(net, data=[x])
-    ratio = sp.max_energy(0.05)(work)
-    assert max(energy_lost(work.plan(ratio), work.systems, work.moments).values()) <= 0.05 + 1e-9
-    assert work.plan(ratio) is work.plan(ratio)
+    plan = search([sp.max_energy(0.05)], work).plan
+    assert max(energy_lost(plan, work.systems, work.moments).values()) <= 0.05 + 1e-9
 
 
 @kinds
@@ -141,7 +140,7 @@ def test_what_a_model_loses_is_what_its_plan_loses(family, bidirectional, delay,
     plan = work.plan(0.5)
     small = work.shrink(plan)
     lost, certificates = energy_lost(plan, work.systems, work.moments), sp.certify(plan, work.systems, work.moments)
-    found, seen = energy_lost_by(work, small), certify_model(work, small)
+    found, seen = energy_lost_by_model(work, small), certify_model(work, small)
     assert max(lost.values()) > 0
     for path in work.systems:
         assert np.isclose(found[path], lost[path], rtol=1e-6, atol=1e-9)
@@ -168,42 +167,42 @@ def test_bytes_are_those_of_the_file(bits, tmp_path):
 
 def test_a_budget_of_memory_counts_what_rounding_saves():
     net = model("s5").float()
-    at_eight_bits = targets.megabytes_of(sp.quantize(net, 8))
-    work = sp.Pruning(net, finish=rounded(8))
-    assert sp.max_memory(1.01 * at_eight_bits)(work) == 0
-    assert "holds without pruning" in work.notes[0]
-    ratio = sp.max_memory(0.9 * at_eight_bits)(work)
-    assert 0 < ratio < sp.max_memory(0.9 * at_eight_bits + 1e-9)(sp.Pruning(net))
-    assert targets.megabytes_of(work.finished(work.plan(ratio))) <= 0.9 * at_eight_bits
+    at_eight_bits = budgets.megabytes_of(sp.quantize(net, 8))
+    work = sp.Pruning(net)
+    unpruned = search([sp.max_memory(1.01 * at_eight_bits)], work, rounded(8))
+    assert unpruned.ratio == 0
+    assert "holds without pruning" in unpruned.notes[0]
+    found = search([sp.max_memory(0.9 * at_eight_bits)], work, rounded(8))
+    assert 0 < found.ratio < search([sp.max_memory(0.9 * at_eight_bits + 1e-9)], work).ratio
+    assert budgets.megabytes_of(found.model) <= 0.9 * at_eight_bits
 
 
 def test_budgets_of_energy_gain_and_loss_count_what_rounding_costs():
     net = model("s5").float()
     data = [(x.float(), labels) for x, labels in labelled(model("s5"))]
-    for target in (sp.max_energy(0.2), sp.max_gain(0.3), sp.max_loss(10, data)):
-        work = sp.Pruning(net, finish=rounded(4))
-        ratio = target(work)
-        value = target.measure_model(work, work.finished(work.plan(ratio)))
-        assert 0 <= value <= target.budget
-        assert value == target.value(work, ratio)
-        if target.name != "max_loss":  # which counts few answers
-            assert value > target.value(sp.Pruning(net), ratio) >= 0
+    work = sp.Pruning(net)
+    for budget in (sp.max_energy(0.2), sp.max_gain(0.3), sp.max_loss(10, data)):
+        found = search([budget], work, rounded(4))
+        value = budget.measure(found.model, work)
+        assert 0 <= value <= budget.limit
+        assert value == found.values[budget]
+        if budget.name != "max_loss":  # which counts few answers
+            assert value > budget.measure_plan(found.plan, work) >= 0
     with pytest.raises(sp.InputError, match="max_energy 1e-09 cannot be kept: without any pruning"):
-        sp.max_energy(1e-9)(sp.Pruning(net, finish=rounded(4)))
+        search([sp.max_energy(1e-9)], work, rounded(4))
 
 
 def test_a_model_that_breaks_a_budget_after_all_is_found_out():
     net = model("s5")
-    work, target = sp.Pruning(net), sp.max_energy(0.7).beside([sp.max_memory(1)])
-    ratio = target(work)
-    assert ratio > 0
-    planned = list(work.notes)
-    other = work.shrink(work.plan(ratio))
-    assert target.broken_by(work, ratio, other) == []
-    assert work.notes == planned
+    work = sp.Pruning(net)
+    found = search([sp.max_energy(0.7), sp.max_memory(1)], work)
+    assert found.ratio > 0
+    other = work.shrink(found.plan)
+    assert found.remeasure(other).broken == []
+    assert found.remeasure(other).notes == found.notes
     with torch.no_grad():
         other.layers[0].ssm.pole_re += 3.0
-    (broken,) = target.broken_by(work, ratio, other)
+    (broken,) = found.remeasure(other).broken
     assert broken.startswith("max_energy 0.7: came to ")
     assert float(broken.split("came to ")[1]) > 0.7
 
@@ -219,25 +218,25 @@ def answered(pooling="mean"):
 
 def test_answers_at_every_step_are_counted_without_padding():
     net, x, labels = answered("none")
-    assert targets.Accuracy([(x, labels)])(net) == 1.0
+    assert budgets.Accuracy([(x, labels)])(net) == 1.0
     lengths = torch.arange(11, 31)
     padding = torch.arange(30) >= lengths[:, None]
     wrong = torch.where(padding, 2 - labels, labels)
-    assert targets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == 1.0
+    assert budgets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == 1.0
     wrong[0, 0] = (wrong[0, 0] + 1) % 3
-    assert targets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
+    assert budgets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
 
 
 def test_labels_that_do_not_go_with_the_answers_are_refused():
     net, x, labels = answered()
     with pytest.raises(sp.InputError, match=r"labels of shape \(20, 1\) do not go with answers of shape \(20,\)"):
-        targets.Accuracy([(x, labels[:, None])])(net)
+        budgets.Accuracy([(x, labels[:, None])])(net)
 
 
 def test_validation_data_may_be_arrays_of_any_precision_and_batches_empty():
     net, x, labels = answered()
     for given in (x.numpy(), x.double(), x.double().numpy()):
-        assert targets.Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
+        assert budgets.Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
 
 
 def test_measuring_leaves_every_part_of_a_model_in_its_mode():
@@ -249,11 +248,24 @@ def test_measuring_leaves_every_part_of_a_model_in_its_mode():
     assert [module.training for module in net.modules()] == modes
 
 
-def test_budgets_put_beside_each_other_are_all_kept():
-    both = sp.max_energy(0.1).beside([sp.max_gain(0.2)])
-    every = both.beside([sp.max_memory(1).beside([sp.max_gain(0.3)])])
-    assert [(target.name, target.budget) for target in every.others] == [
+def test_budgets_that_are_all_kept_are_all_noted():
+    found = search([sp.max_energy(0.1), sp.max_gain(0.2), sp.max_memory(1), sp.max_gain(0.3)], sp.Pruning(model("s5")))
+    assert [(budget.name, budget.limit) for budget in found.values] == [
+        ("max_energy", 0.1),
         ("max_gain", 0.2),
         ("max_memory", 1),
         ("max_gain", 0.3),
     ]
+    assert found.broken == []
+
+
+def test_a_budget_of_ones_own_is_a_subclass():
+    class MostStates(sp.Budget):
+        name, unit, grows_with_ratio = "most_states", "states", False
+
+        def measure(self, model, pruning):
+            return sum(model.config.states)
+
+    assert sum(sp.prune(model("s5"), MostStates(7)).config.states) == 7
+    with pytest.raises(sp.InputError, match="cannot reach 1 states: without its states the model has 2"):
+        sp.prune(model("s5"), MostStates(1))

@@ -1,4 +1,4 @@
-"""Pruning at once: targets that find the ratio, and every family with data."""
+"""Pruning at once: budgets that find the ratio, and every family with data."""
 
 import numpy as np
 import pytest
@@ -8,11 +8,12 @@ from torch import nn
 import families
 import ssmprune as sp
 from calibrated import model
-from ssmprune import adapters, pruning, targets
+from ssmprune import adapters, budgets, pruning
+from ssmprune.bisection import ratio_for
+from ssmprune.budgets import search
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.certificates import energy_lost
-from ssmprune.targets.bisection import ratio_for
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -36,7 +37,7 @@ def test_the_largest_ratio_within_an_energy(kind, share):
     def lost(ratio):
         return max(energy_lost(work.plan(ratio), work.systems, work.moments).values())
 
-    ratio = sp.max_energy(share)(work)
+    ratio = search([sp.max_energy(share)], work).ratio
     assert lost(ratio) <= share
     assert ratio == 1 or lost(neighbours(work, ratio)[1]) > share
 
@@ -58,7 +59,7 @@ def test_the_largest_ratio_within_a_gain(kind):
         return max(one.exact / one.gain for one in sp.certify(work.plan(ratio), work.systems).values())
 
     share = 0.5 * error(0.5)
-    ratio = sp.max_gain(share)(work)
+    ratio = search([sp.max_gain(share)], work).ratio
     assert error(ratio) <= share
     assert ratio == 1 or error(neighbours(work, ratio)[1]) > share  # a re-fitted layer's error need not rise
 
@@ -76,9 +77,9 @@ def test_the_largest_ratio_within_a_loss():
 
 def test_the_smallest_ratio_that_fits_a_memory():
     net = model("s4d")
-    whole = targets.megabytes_of(net)
+    whole = budgets.megabytes_of(net)
     small = sp.prune(net, sp.max_memory(0.8 * whole))
-    assert 0.8 * whole - 100e-6 < targets.megabytes_of(small) <= 0.8 * whole  # a state takes 65 bytes
+    assert 0.8 * whole - 100e-6 < budgets.megabytes_of(small) <= 0.8 * whole  # a state takes 65 bytes
     with pytest.warns(UserWarning, match=r"Nothing was pruned: max_memory \S+ holds without pruning: the model has"):
         assert sum(sp.prune(net, sp.max_memory(whole)).config.states) == sum(net.config.states)
     with pytest.raises(sp.InputError, match="cannot reach 1e-06 MB: without its states the model has"):
@@ -92,17 +93,17 @@ def test_the_smallest_ratio_that_is_fast_enough(monkeypatch):
         seen.append(inputs)
         return sum(candidate.config.states) / 10
 
-    monkeypatch.setattr(targets, "milliseconds_of", tenth_of_a_millisecond_for_a_state)
+    monkeypatch.setattr(budgets, "milliseconds_of", tenth_of_a_millisecond_for_a_state)
     assert sum(sp.prune(net, sp.max_latency(0.75, X)).config.states) == 7
     assert all(inputs[0] is X for inputs in seen)
 
 
 def test_a_model_is_timed_on_the_inputs_given():
-    assert 0 < targets.milliseconds_of(model("s5"), (X,)) < 60_000
+    assert 0 < budgets.milliseconds_of(model("s5"), (X,)) < 60_000
 
 
 @pytest.mark.parametrize(
-    ("target", "value", "message"),
+    ("budget", "value", "message"),
     [
         (sp.max_energy, 1.1, "from 0 to 1; got 1.1"),
         (sp.max_gain, -1, "from 0; got -1"),
@@ -112,15 +113,15 @@ def test_a_model_is_timed_on_the_inputs_given():
         (lambda points: sp.max_loss(points, None), 1, "takes labelled batches, or a function .* got NoneType"),
     ],
 )
-def test_targets_out_of_range_are_refused(target, value, message):
+def test_budgets_out_of_range_are_refused(budget, value, message):
     with pytest.raises(sp.InputError, match=message):
-        target(value)
+        budget(value)
 
 
 def test_excluded_layers_do_not_count():
     work = sp.Pruning(model("s5"), limits=sp.Limits(exclude=["layers.0.ssm"]))
     assert work.states == 6
-    kept = work.choose_states(sp.max_energy(1.0)(work)).keep
+    kept = search([sp.max_energy(1.0)], work).plan.keep
     assert kept["layers.0.ssm"].all()
     assert kept["layers.1.ssm"].sum() == 1
 

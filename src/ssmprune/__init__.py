@@ -25,6 +25,7 @@ from .adapters import Adapter
 from .adapters.pruned_modules import load_pruned, save_pruned
 from .adapters.tree_files import load_tree, save_tree
 from .apply import convert, mask, read, shrink
+from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory, prune
 from .calibration.batches import Padded
 from .calibration.collect import collect
 from .calibration.refit import refit_in_sequence
@@ -53,8 +54,7 @@ from .planning.certificates import Certificate, certify
 from .planning.limits import Limits
 from .planning.make import make_plan, plan_from_scores, refit
 from .planning.plan import Plan
-from .pruning import Pruning, prune
-from .targets import max_energy, max_gain, max_latency, max_loss, max_memory
+from .pruning import Pruning
 
 if TYPE_CHECKING:
     from .deploy.quantize import quantize as quantize
@@ -66,6 +66,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "prune",
     "Pruning",
     "recover",
+    "Budget",
     "max_energy",
     "max_gain",
     "max_latency",

@@ -1,14 +1,13 @@
-"""Pruning a model in one call, or at several ratios: read it, look at the data once, plan, shrink."""
+"""Pruning a model at a ratio, or at several: read it, look at the data once, plan, shrink."""
 
 from __future__ import annotations
 
 import math
 import os
-import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from .adapters import Adapter
 from .apply import read, shrink
@@ -35,7 +34,6 @@ from .planning.make import (
 from .planning.plan import Plan
 
 Model = TypeVar("Model")
-Value = TypeVar("Value")
 
 
 @dataclass(eq=False, repr=False)
@@ -63,15 +61,12 @@ class Pruning(Generic[Model]):
     adapter: Adapter | None = None
     seed: int = 0  # of the random method
     sequences: int | None = SEQUENCES  # how many of the data to look at; None for all
-    finish: Callable[[Model, list[Unlabelled] | None], Model] | None = None  # what is done to the pruned model, on data
-    notes: list[str] = field(init=False, default_factory=list)  # what the budgets of a target came to
     systems: dict[str, DiagonalSystem] = field(init=False)
     batches: list[Unlabelled] | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the model, and as much of the data as is wanted."""
         check_request(self._method, self.limits, self.seed)
-        self._known: dict[Hashable, Any] = {}
         self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
         self.limits.check(self.systems)
         self.batches = None if self.data is None else take(self.data, self.sequences)
@@ -129,33 +124,14 @@ class Pruning(Generic[Model]):
 
         Without data this is `make_plan`.
         """
-        check_ratio(ratio)
-        return self.remember(ratio, lambda: self._plan(ratio))
-
-    def shrink(self, plan: Plan) -> Model:
-        """Return the model without the states that a plan prunes."""
-        return shrink(self.model, plan, adapter=self.adapter)
-
-    def finished(self, plan: Plan, *, roughly: bool = False) -> Model:
-        """Return the model that will be used: without the states that a plan prunes, and with `finish` done to it.
-
-        roughly: without the data, where the size of the model counts and not its numbers.
-        """
-        small = self.shrink(plan)
-        return small if self.finish is None else self.finish(small, None if roughly else self.batches)
-
-    def remember(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Return what was computed for a key, now or before: a search for a ratio comes back to those it tried."""
-        if key not in self._known:
-            self._known[key] = compute()
-        value: Value = self._known[key]
-        return value
-
-    def _plan(self, ratio: float) -> Plan:
         if self.batches is None:
             return self.plan_each_layer(ratio)
         chosen = self.choose_states(ratio)
         return refit_in_sequence(chosen, self.model, self.batches, sequences=None, adapter=self.adapter)
+
+    def shrink(self, plan: Plan) -> Model:
+        """Return the model without the states that a plan prunes."""
+        return shrink(self.model, plan, adapter=self.adapter)
 
     @property
     def _method(self) -> Method:
@@ -180,56 +156,3 @@ def physical_memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
         return math.inf
-
-
-class Target(Protocol):
-    """What finds the ratio; see `targets`."""
-
-    def __call__(self, work: Pruning[Any], /) -> float:
-        """Return the ratio."""
-
-    def beside(self, others: Sequence[Any], /) -> Target:
-        """Return what finds a ratio that suits the others as well."""
-
-
-def prune(
-    model: Model,
-    ratio: float | Target | Sequence[Target],
-    method: Method | None = None,
-    *,
-    data: Iterable[Any] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
-    unstable: Literal["refuse", "keep"] = "refuse",
-    adapter: Adapter | None = None,
-) -> Model:
-    """Return a smaller copy of a model: read, plan and shrink at once.
-
-    ratio: the share of all states to prune, or a target that finds it, as in `prune(model, max_memory(0.5))`, or
-        several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
-    method: LAST without data, the surgeon with data, unless given.
-    data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
-        on what the pruned layers before it let through.
-    limits: layers to leave alone, caps, floors, rounding.
-    unstable: "keep" leaves states with a pole on or outside the unit circle in the model instead of refusing it.
-    adapter: of a family that is not recognised by itself.
-
-    `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
-
-    >>> import torch
-    >>> from ssmprune.models.s5 import S5Layer
-    >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
-    >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
-    (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
-    """
-    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
-    share = find_ratio(work, ratio)
-    if not share and work.notes:
-        warnings.warn(f"Nothing was pruned: {'; '.join(work.notes)}.", stacklevel=2)
-    return work.shrink(work.plan(share))
-
-
-def find_ratio(work: Pruning[Any], ratio: float | Target | Sequence[Target]) -> float:
-    """Return a ratio, or the one that a target finds, or several together."""
-    if isinstance(ratio, Sequence) and ratio and hasattr(ratio[0], "beside"):
-        ratio = ratio[0].beside(ratio[1:])
-    return ratio(work) if callable(ratio) else ratio  # type: ignore[return-value]  # `plan` refuses others

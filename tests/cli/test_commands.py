@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune import targets, tasks
+from ssmprune import budgets, tasks
+from ssmprune.budgets import certify_model, energy_lost_by_model, search
 from ssmprune.cli import HELP_ORDER
 from ssmprune.cli.common import show, table
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches
-from ssmprune.targets.comparison import certify_model, energy_lost_by
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from toy import TOY
@@ -218,14 +218,14 @@ def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path
     assert "hold for every input; the paper's expressions for layer and model do not" in shown
 
 
-def test_targets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path, monkeypatch):
+def test_budgets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path, monkeypatch):
     inputs, out = tmp_path / "x.npy", tmp_path / "small.st"
     x = np.random.default_rng(0).normal(size=(4, 30, 3)).astype(np.float32)
     np.save(inputs, x)
     model, batches = sp.load(checkpoint), [torch.from_numpy(x)]
-    memory = 0.9 * targets.megabytes_of(model)
-    monkeypatch.setattr(targets, "milliseconds_of", lambda small, inputs: float(sum(small.config.states)))
-    for words, target, data in (
+    memory = 0.9 * budgets.megabytes_of(model)
+    monkeypatch.setattr(budgets, "milliseconds_of", lambda small, inputs: float(sum(small.config.states)))
+    for words, budget, data in (
         (("--max-energy", 0.1), sp.max_energy(0.1), None),
         (("--max-energy", 0.1, "--calibrate", inputs), sp.max_energy(0.1), batches),
         (("--max-gain", 0.3), sp.max_gain(0.3), None),
@@ -234,7 +234,7 @@ def test_targets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path
     ):
         result = ssmprune("prune", checkpoint, *words, "--out", out)
         assert result.returncode == 0, result.stderr
-        expected = sp.prune(model, target, data=data).config.states
+        expected = sp.prune(model, budget, data=data).config.states
         assert sp.load(out).config.states == expected
         assert 2 < sum(expected) < 16
 
@@ -262,21 +262,21 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     assert too_few.returncode == 2
     assert "1000" in too_few.stderr
     split = TOY.load("val")
-    expected = sp.max_loss(5, lambda one: evaluate(one, split).accuracy)(sp.Pruning(sp.load(model)))
-    assert found == expected
+    expected = search([sp.max_loss(5, lambda seen: evaluate(seen, split).accuracy)], sp.Pruning(sp.load(model)))
+    assert found == expected.ratio
 
 
 def test_budgets_combine_and_what_they_came_to_is_printed(ssmprune, checkpoint, tmp_path):
-    out, size = tmp_path / "small.st", targets.megabytes_of(sp.load(checkpoint))
+    out, size = tmp_path / "small.st", budgets.megabytes_of(sp.load(checkpoint))
     words = ("prune", checkpoint, "--max-energy", 0.3, "--max-memory", 0.95 * size, "--out", out)
     facts = json.loads(ssmprune(*words, "--json").stdout)
     small = sp.load(out)
-    assert facts["bytes"] == [round(1e6 * targets.megabytes_of(model)) for model in (sp.load(checkpoint), small)]
+    assert facts["bytes"] == [round(1e6 * budgets.megabytes_of(model)) for model in (sp.load(checkpoint), small)]
     assert len(facts["milliseconds"]) == 2
     assert facts["milliseconds"][0] > 0
     energy, memory = facts["budgets"]
     assert energy.startswith("max_energy 0.3: came to 0.")
-    assert memory.endswith(f"came to {targets.megabytes_of(small):.3g} MB")
+    assert memory.endswith(f"came to {budgets.megabytes_of(small):.3g} MB")
     shown = " ".join(ssmprune(*words).stdout.split())
     assert energy in shown
     assert f"Tensors: {facts['bytes'][0]:,} -> {facts['bytes'][1]:,} bytes" in shown
@@ -348,7 +348,7 @@ def test_a_quantised_model_that_is_refitted_is_in_floats_again_and_that_is_said(
 def test_a_latency_is_that_of_one_sequence(ssmprune, checkpoint, tmp_path, monkeypatch):
     inputs, seen = tmp_path / "inputs.npy", []
     np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
-    monkeypatch.setattr(targets, "milliseconds_of", lambda small, inputs: seen.append(inputs[0].shape) or 1.0)
+    monkeypatch.setattr(budgets, "milliseconds_of", lambda small, inputs: seen.append(inputs[0].shape) or 1.0)
     ssmprune("prune", checkpoint, "--max-latency", 5, "--calibrate", inputs, "--out", tmp_path / "small.st")
     assert set(seen) == {(1, 30, 3)}
 
@@ -383,18 +383,18 @@ def test_budgets_and_certificates_are_those_of_the_recovered_model(ssmprune, che
     words = ("--calibrate", inputs, "--recover", 0.05, "--certify", "--json", "--out", out)
     facts = json.loads(ssmprune("prune", checkpoint, "--max-energy", 0.9, *words).stdout)
     work, small = sp.Pruning(sp.load(checkpoint), data=[torch.from_numpy(np.load(inputs)).float()]), sp.load(out)
-    lost = max(energy_lost_by(work, small).values())
+    lost = max(energy_lost_by_model(work, small).values())
     assert facts["budgets"] == [f"max_energy 0.9: came to {lost:.3g}"]
     assert facts["certificates"] == {path: dataclasses.asdict(one) for path, one in certify_model(work, small).items()}
     assert "recovered: " in small.history[-1]
 
-    monkeypatch.setattr(targets, "energy_lost_by", lambda work, small: {"layers.0.ssm": 0.95})
+    monkeypatch.setattr(budgets, "energy_lost_by_model", lambda work, small: {"layers.0.ssm": 0.95})
     result = ssmprune("prune", checkpoint, "--max-energy", 0.5, *words)
     assert result.returncode == 0, result.stderr
     assert "The pruned model is kept as it was before recovery" in " ".join(result.stderr.split())
     facts, small = json.loads(result.stdout), sp.load(out)
     assert "recovery" not in facts
-    assert facts["budgets"] == [f"max_energy 0.5: came to {max(energy_lost_by(work, small).values()):.3g}"]
+    assert facts["budgets"] == [f"max_energy 0.5: came to {max(energy_lost_by_model(work, small).values()):.3g}"]
     assert len(small.history) == 1
     assert sum(small.config.states) < 16
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune import targets, tasks
+from ssmprune import budgets, tasks
 from ssmprune.deploy import build, bundle
 from ssmprune.deploy.quantize import quantize
 from ssmprune.models.classifier import Classifier
@@ -135,7 +135,7 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
     assert result.returncode == 0, result.stderr
     split, whole = TOY.load("val", tmp_path), sp.load(model)
     goal = sp.max_loss(5, lambda seen: evaluate(seen if seen is whole else quantize(seen, 4), split).accuracy)
-    ratio = goal(sp.Pruning(whole))
+    ratio = budgets.search([goal], sp.Pruning(whole)).ratio
     small = sp.load(tmp_path / "out" / "toy.safetensors")
     assert small.config.states == sp.prune(whole, ratio).config.states
     lost = evaluate(whole, split).accuracy - evaluate(small, split).accuracy
@@ -145,7 +145,7 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
 
 def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):
     model = sp.load(place / "digits.safetensors")
-    most = 1.01 * targets.megabytes_of(quantize(model, 8))
+    most = 1.01 * budgets.megabytes_of(quantize(model, 8))
     line = ("deploy", place / "digits.safetensors", "--max-memory", most, "--data", place, "--out", tmp_path / "out")
     result = ssmprune(*line)
     assert result.returncode == 0, result.stderr

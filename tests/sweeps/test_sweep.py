@@ -17,12 +17,12 @@ import torch
 import ssmprune as sp
 import tiny_data
 from ssmprune import tasks
+from ssmprune.bisection import largest_within
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, runners, sweeping
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweeping import Session, Sweep, entries, sweep
-from ssmprune.targets.bisection import largest_within
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate

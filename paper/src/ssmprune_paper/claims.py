@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune import apply
+from ssmprune.bisection import ROUNDING
 from ssmprune.core.system import DiagonalSystem
 from ssmprune.errors import InputError
 from ssmprune.methods.method import LAST
@@ -18,7 +19,6 @@ from ssmprune.report.curves import curves, label
 from ssmprune.report.significance import LEVEL, correlation, interval_of_signs, probability_of_means
 from ssmprune.report.table_formats import Table
 from ssmprune.sweeps.store import FULL, Cell
-from ssmprune.targets.bisection import ROUNDING
 
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last

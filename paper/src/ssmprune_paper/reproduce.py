@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
+from ssmprune.bisection import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.files import write_atomically
 from ssmprune.report import page, table_formats
@@ -17,7 +18,6 @@ from ssmprune.sweeps import approaches
 from ssmprune.sweeps.runners import local
 from ssmprune.sweeps.store import Cell, Key, Results
 from ssmprune.sweeps.sweeping import Entry, Session, Sweep, entries, sweep
-from ssmprune.targets.bisection import GRID
 from ssmprune.tasks.cards import card_path
 
 from . import figures, tables

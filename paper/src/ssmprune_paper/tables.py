@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ssmprune.bisection import Largest
 from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
 from ssmprune.methods.method import LAST
@@ -19,7 +20,6 @@ from ssmprune.report.table_formats import Mean, Table, fixed
 from ssmprune.report.tables import accuracy_table
 from ssmprune.sweeps.cells import CALIBRATION, CALIBRATION_STEPS
 from ssmprune.sweeps.store import FULL, Results
-from ssmprune.targets.bisection import Largest
 
 from . import paper
 from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers

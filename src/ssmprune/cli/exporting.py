@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 
+from ..budgets import certify_model
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import load, save
-from ..targets.comparison import certify_model
 from ..tasks import cards
 from .common import Checkpoint, Data, Json, Out, app, literal, prepare, say, show, table
 from .gains import certificate_facts, certificate_table
@@ -126,12 +126,12 @@ def deploy(bits: int, **options: Any) -> None:
         finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None),
     )
     model = decision.work.model
-    small = decision.work.finished(decision.plan)
+    small = decision.small or model
     say("Measuring the size, speed and accuracy of the model before and after.")
     before, after = (bundle.measure(seen) | _score(seen, split) for seen in (model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
-    card |= {"budgets": decision.work.notes} if decision.work.notes else {}
+    card |= {"budgets": decision.notes} if decision.notes else {}
     certificates = certify_model(decision.work, small) if options["certify"] else {}
     card |= {"certificates": certificate_facts(certificates)} if certificates else {}
     say("Writing the checkpoint, C and ONNX.")

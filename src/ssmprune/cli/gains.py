@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Group
 from rich.table import Table
 
+from ..budgets import milliseconds_of
 from ..errors import InputError
 from ..planning.certificates import Certificate
 from ..planning.plan import Plan
-from ..targets import milliseconds_of
 from .common import literal, show, table
 from .planning import Decision, first_sequence
 
@@ -41,8 +41,8 @@ def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
         f"Tensors: {sizes[0]:,} -> {sizes[1]:,} bytes",
         f"Time for {len(x)} x {x.shape[1]:,} steps: {times[0]:.3g} -> {times[1]:.3g} ms on this machine",
     ]
-    facts: dict[str, Any] = {"bytes": sizes, "milliseconds": times, "budgets": decision.work.notes}
-    return Said(facts, [*decision.work.notes, *lines])
+    facts: dict[str, Any] = {"bytes": sizes, "milliseconds": times, "budgets": decision.notes}
+    return Said(facts, [*decision.notes, *lines])
 
 
 def one_example(decision: Decision, checkpoint: Path) -> Tensor:

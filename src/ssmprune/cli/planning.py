@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .. import targets, tasks
+from .. import budgets, tasks
 from ..apply import read
+from ..bisection import most_trials
+from ..budgets import Budget, Finish, Found, search
 from ..calibration.batches import Padded, count
 from ..errors import InputError
 from ..files import check_writable
@@ -23,9 +25,7 @@ from ..planning.certificates import certify as certify_plan
 from ..planning.limits import Limits
 from ..planning.plan import Plan
 from ..progress import duration
-from ..pruning import Pruning, find_ratio
-from ..targets import Target
-from ..targets.bisection import most_trials
+from ..pruning import Pruning
 from ..tasks import cards
 from ..tasks.task import Split, fewer
 from .common import (
@@ -100,8 +100,7 @@ What = Annotated[
 
 
 WORTH_SAYING = 100_000_000  # bytes of memory
-Goals = dict[str, tuple[float | None, Callable[[float], Target]]]  # what was given, and what it asks for
-Finish = Callable[[Any, list[Any] | None], Any]  # (pruned model, calibration inputs) -> the model that will be used
+Goals = dict[str, tuple[float | None, Callable[[float], Budget]]]  # what was given, and what it asks for
 
 
 class Decision(NamedTuple):
@@ -112,7 +111,13 @@ class Decision(NamedTuple):
     certificates: dict[str, Certificate]
     out: Path
     as_json: bool
-    target: Target | None  # that found the ratio
+    found: Found[Classifier] | None  # what budgets in place of a ratio came to
+    small: Classifier | None  # the finished model, where there is something to finish
+
+    @property
+    def notes(self) -> list[str]:
+        """What each budget came to."""
+        return [] if self.found is None else self.found.notes
 
 
 def decide(
@@ -157,28 +162,29 @@ def decide(
         unstable=unstable.value,
         seed=seed,
         sequences=None,  # `sequences` of them were chosen at random already
-        finish=finish,
     )
 
-    def loss_of(points: float) -> Target:
+    def loss_of(points: float) -> Budget:
         split = _validation(checkpoint, task_name(checkpoint, validate, calibrate), examples, data)
-        return targets.max_loss(points, _Accuracy(split, work))
+        return budgets.max_loss(points, Accuracy(split, work, most_trials(work.states) + (finish is not None)))
 
     goals: Goals = {
-        "--max-energy": (max_energy, targets.max_energy),
-        "--max-gain": (max_gain, targets.max_gain),
+        "--max-energy": (max_energy, budgets.max_energy),
+        "--max-gain": (max_gain, budgets.max_gain),
         "--max-loss": (max_loss, loss_of),
-        "--max-memory": (max_memory, targets.max_memory),
-        "--max-latency": (max_latency, lambda time: targets.max_latency(time, first_sequence(work))),
+        "--max-memory": (max_memory, budgets.max_memory),
+        "--max-latency": (max_latency, lambda time: budgets.max_latency(time, first_sequence(work))),
     }
-    goal = _goal(ratio, goals, work)
-    plan = work.plan(find_ratio(work, goal))
+    wanted = _budgets(ratio, goals, work)
+    found = search(wanted, work, finish) if wanted else None
+    plan = work.plan(ratio or 0.0) if found is None else found.plan
+    small = found.model if found else finish(work.shrink(plan), work.batches) if finish else None
     certificates = certify_plan(plan, work.systems, work.moments) if certify else {}
-    return Decision(plan, work, certificates, out, as_json, goal if isinstance(goal, Target) else None)
+    return Decision(plan, work, certificates, out, as_json, found, small)
 
 
 @dataclass(eq=False)
-class _Accuracy:
+class Accuracy:
     """The accuracy on validation data of pruned models.
 
     Each is reported on stderr, with the time that the search may still take.
@@ -186,11 +192,12 @@ class _Accuracy:
 
     split: Split
     work: Pruning[Classifier]
-    trials: int = field(init=False)  # of pruned models, that may still come
-    began: float = field(init=False)  # the present trial
+    trials: int  # pruned models that may still come
+    searching: bool = field(init=False, default=True)
+    began: float = field(init=False)  # when the present trial did
 
     def __post_init__(self) -> None:
-        self.trials, self.began = most_trials(self.work.states) + (self.work.finish is not None), monotonic()
+        self.began = monotonic()
         say(
             f"The whole model and at most {self.trials} pruned ones answer {self.examples:,} validation examples "
             "each; this may take minutes."
@@ -206,7 +213,7 @@ class _Accuracy:
         accuracy = evaluate(small, self.split).accuracy
         if small is self.work.model:
             said = f"The whole model: {accuracy:.2%}"
-        elif self.work.notes:  # the search has ended
+        elif not self.searching:
             said = f"The model after recovery: {accuracy:.2%}"
         else:
             self.trials -= 1
@@ -218,18 +225,15 @@ class _Accuracy:
         return accuracy
 
 
-def _goal(ratio: float | None, goals: Goals, work: Pruning[Any]) -> float | Target:
-    """Return the ratio that was given, or what finds the one that suits all budgets; say what memory it takes."""
+def _budgets(ratio: float | None, goals: Goals, work: Pruning[Any]) -> list[Budget]:
+    """Return the budgets that find the ratio, none where it was given; say what memory that takes."""
     asked = {word: (value, goal) for word, (value, goal) in goals.items() if value is not None}
     if (ratio is None) == (not asked):
         given = " and ".join([*(["--ratio"] if ratio is not None else []), *asked]) or "none"
         raise InputError(f"Say how far to prune with --ratio, or with one or more of {', '.join(goals)}; got {given}.")
     if work.memory > WORTH_SAYING:
         say(f"Planning takes up to {work.memory / 1e9:.1f} GB of memory.")
-    if ratio is not None:
-        return ratio
-    first, *others = (goal(value) for value, goal in asked.values())
-    return first.beside(others)
+    return [goal(value) for value, goal in asked.values() if value is not None]
 
 
 def recovering(recover: Recover = None, what: What = Learning.all) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 
 from .. import apply
 from ..arrays import Real
+from ..budgets import certify_model
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..methods.allocation import energy_normalised
 from ..models import load, save
 from ..planning.make import make_plan
 from ..planning.plan import Plan
-from ..targets.comparison import certify_model
 from ..tasks import cards
 from .common import Checkpoint, Json, Out, Unstable, UnstablePoles, app, say_if_floats_again, show, table
 from .gains import Said, gains, show_plan
@@ -54,7 +54,7 @@ def plan(**options: Any) -> None:
     """Decide which states to prune, and write the decision to a file."""
     decision = decide(**options)
     decision.plan.save(decision.out)
-    said = Said({"budgets": decision.work.notes}, decision.work.notes)
+    said = Said({"budgets": decision.notes}, decision.notes)
     show_plan(decision.plan, decision.out, decision.as_json, decision.certificates, said=said)
 
 
@@ -99,7 +99,9 @@ def prune(recover: float | None, what: Learning, **options: Any) -> None:
         raise InputError(f"--recover takes a number of minutes above 0; got {recover:g}.")
     decision = decide(**options)
     certificates, small = decision.certificates, decision.work.shrink(decision.plan)
-    outcome = None if recover is None else recover_decision(decision, small, options, recover, what)
+    outcome = None
+    if recover is not None:
+        decision, outcome = recover_decision(decision, small, options, recover, what)
     if outcome is not None:
         small = outcome.model
         certificates = certify_model(decision.work, small) if options["certify"] else {}

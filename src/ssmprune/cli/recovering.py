@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..budgets import MaxLoss
 from ..files import check_writable
 from ..models import load, save
 from ..tasks import cards
@@ -25,7 +26,7 @@ from .common import (
     show,
 )
 from .failures import INTERRUPTED
-from .planning import Decision, Learning, What, calibration_inputs
+from .planning import Accuracy, Decision, Learning, What, calibration_inputs
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -76,7 +77,7 @@ def recover(
 
 def recover_decision(
     decision: Decision, small: Classifier, options: dict[str, Any], minutes: float, what: Learning
-) -> Recovered[Classifier] | None:
+) -> tuple[Decision, Recovered[Classifier] | None]:
     """Let a pruned model recover; a recovery that breaks a budget is discarded, with a message."""
     from ..recovery import Recovery
 
@@ -86,11 +87,16 @@ def recover_decision(
     outcome = recovery.run(minutes, state=state)
     stop_if_asked(outcome)
     state.unlink(missing_ok=True)
-    ratio = decision.plan.ratio
-    if decision.target and (broken := decision.target.broken_by(decision.work, ratio, outcome.model)):
-        say(f"After recovery, {'; '.join(broken)}. The pruned model is kept as it was before recovery.")
-        return None
-    return outcome
+    if decision.found is None:
+        return decision, outcome
+    for budget in decision.found.values:
+        if isinstance(budget, MaxLoss) and isinstance(budget.accuracy, Accuracy):
+            budget.accuracy.searching = False
+    found = decision.found.remeasure(outcome.model)
+    if found.broken:
+        say(f"After recovery, {'; '.join(found.broken)}. The pruned model is kept as it was before recovery.")
+        return decision, None
+    return decision._replace(found=found), outcome
 
 
 def state_of(out: Path) -> Path:

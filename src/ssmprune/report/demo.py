@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..apply import read
+from ..bisection import GRID
 from ..deploy.compute import forward
 from ..deploy.timing import time_in_turns
 from ..methods.method import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
@@ -19,7 +20,6 @@ from ..models import load
 from ..models._size import parameters
 from ..models.classifier import Classifier
 from ..pruning import Pruning
-from ..targets.bisection import GRID
 from ..tasks.sample import load_sample
 from ..training import evaluate
 from . import trade_off

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..budgets import wilson_interval
 from ..errors import InputError, need
 from ..sweeps.store import Right
 
@@ -70,13 +71,12 @@ def interval(accuracy: float, examples: int) -> tuple[float, float]:
     >>> [round(bound, 4) for bound in interval(0.99, 1000)]
     [0.9817, 0.9946]
     """
-    return interval_of_signs(round(accuracy * examples), examples)
+    return wilson_interval(round(accuracy * examples) / examples, examples)
 
 
 def interval_of_signs(count: int, total: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share, from counts."""
-    ends = _scipy().binomtest(count, total).proportion_ci(1 - LEVEL, method="wilson")
-    return float(ends.low), float(ends.high)
+    return wilson_interval(count / total, total)
 
 
 def correlation(first: list[float], second: list[float]) -> tuple[float, float]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from math import ceil
 
+from ..bisection import ROUNDING, Largest, bisect
 from ..methods.method import LAST
-from ..targets.bisection import ROUNDING, Largest, search
 from .store import Cell, Key
 
 Search = Generator[float, float, Largest]
@@ -21,7 +21,7 @@ def largest_ratios(
 
     full: the unpruned model on the validation examples. budget: points of accuracy. states: those stored.
     """
-    searches = {key: search(budget, states, ratios, resolution(states)) for key in keys}
+    searches = {key: bisect(budget, states, ratios, resolution(states)) for key in keys}
     least = fewest_right(full, budget)
     finished: dict[Key, Largest] = {}
     asked = {key: next(steps) for key, steps in searches.items()}

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..bisection import GRID
 from ..deploy.timing import machine
 from ..errors import InputError
 from ..models import load
 from ..models.classifier import Classifier
-from ..targets.bisection import GRID
 from ..tasks.cards import read_card, task_of
 from ..tasks.task import Task
 from . import approaches

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..adapters import layers_of
 from ..apply import read, shrink
+from ..bisection import ratio_for
 from ..calibration.collect import collect
 from ..errors import InputError, one_of
 from ..methods.allocation import kept_count
@@ -19,7 +20,6 @@ from ..methods.method import SURGEON, named
 from ..models.classifier import Classifier
 from ..planning.make import make_plan
 from ..planning.plan import Plan
-from ..targets.bisection import ratio_for
 
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
     "once": lambda _: 1.0,

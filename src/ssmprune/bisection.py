@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..errors import InputError
-from ..methods.allocation import kept_count
+from .errors import InputError
+from .methods.allocation import kept_count
 
 GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
-DIGITS = 10**6  # of a ratio that names a count: enough for a million states
-ROUNDING = 1e-9  # of losses that are differences of shares
+DIGITS = 10**6  # a ratio of six digits names a count of up to a million states exactly
+ROUNDING = 1e-9  # losses are differences of shares, which are exact up to this
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ def largest_within(
     >>> largest_within(lambda ratio: 3 * ratio**2, budget=1.0, states=100)
     Largest(on_grid=0.5, exact=0.57)
     """
-    steps = search(budget, states, grid, step)
+    trials = bisect(budget, states, grid, step)
     try:
-        ratio = next(steps)
+        ratio = next(trials)
         while True:
-            ratio = steps.send(loss(ratio))
+            ratio = trials.send(loss(ratio))
     except StopIteration as end:
         largest: Largest = end.value
         return largest
 
 
-def search(budget: float, states: int, grid: Sequence[float] = GRID, step: int = 1) -> Generator[float, float, Largest]:
+def bisect(budget: float, states: int, grid: Sequence[float] = GRID, step: int = 1) -> Generator[float, float, Largest]:
     """Search step by step: yields a ratio, is sent its loss, and returns what `largest_within` does.
 
     The grid is tried from its largest ratio down to the first within the budget. Between that and the one above it,
@@ -73,7 +73,7 @@ def search(budget: float, states: int, grid: Sequence[float] = GRID, step: int =
 
 
 def most_trials(states: int, grid: Sequence[float] = GRID) -> int:
-    """Return how many ratios `search` tries at most.
+    """Return how many ratios `bisect` tries at most.
 
     >>> most_trials(256)
     15

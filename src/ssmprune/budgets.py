@@ -1,0 +1,570 @@
+"""Budgets: what pruning may cost, or has to reach, in place of a ratio; and `prune`, which takes either.
+
+`search` finds the ratio. Of budgets that limit a loss it takes the largest ratio within them; of those that ask for a
+small or fast model, the smallest that gives one. Both count states, and both measure the model that is returned: the
+states that stay re-fitted, where there are data, and with all else that is done to it.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import NormalDist, median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+
+from .adapters import Adapter
+from .apply import read
+from .arrays import Real, is_number
+from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
+from .calibration.batches import Padded, Unlabelled, take
+from .calibration.collect import collect_states
+from .core.moments import moment_bytes
+from .errors import InputError, need_torch
+from .methods.method import Method
+from .planning.certificates import (
+    Certificate,
+    Change,
+    certify,
+    certify_changes,
+    change_between,
+    energies_lost,
+    energy_lost,
+)
+from .planning.limits import Limits
+from .planning.plan import Plan
+from .pruning import Pruning, refuse_beyond_memory
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .models.classifier import Classifier
+
+Model = TypeVar("Model")
+Finish: TypeAlias = Callable[[Any, list[Unlabelled] | None], Any]  # (pruned model, calibration data) -> final model
+TIMED_RUNS = 5
+
+
+@dataclass(eq=False)
+class Budget(ABC):
+    """A measurement of a pruned model and the largest value it may take.
+
+    Subclass it to limit something else; give it to `prune` where a ratio stands, alone or in a list with others.
+
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> class MaxParameters(Budget):
+    ...     name, unit, grows_with_ratio = "max_parameters", "numbers", False
+    ...     def measure(self, model, pruning):
+    ...         return sum(parameter.numel() for parameter in model.parameters())
+    >>> search([MaxParameters(100)], sp.Pruning(S5Layer(2, 10))).notes
+    ['max_parameters 100: came to 90 numbers']
+    """
+
+    limit: float
+    name: ClassVar[str]
+    unit: ClassVar[str] = ""
+    grows_with_ratio: ClassVar[bool] = True  # True for losses; False for size and time
+    on_grid_first: ClassVar[bool] = False  # try the ratios of the paper before bisecting, as values may jump
+    starts_from_layers: ClassVar[bool] = False  # the search starts where layers re-fitted one by one keep the budget
+
+    @abstractmethod
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Return what a model made of `pruning.model` comes to.
+
+        Where the value does not grow with the ratio it must depend on the model's size alone: the search then measures
+        models whose states are not re-fitted.
+        """
+
+    def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
+        """Return what `pruning.model` comes to after a plan; override it where that needs no model."""
+        return self.measure(pruning.shrink(plan) if plan.ratio else pruning.model, pruning)
+
+    def explain(self, value: float, pruning: Pruning[Any], /) -> str:
+        """Return what else a reader wants to know about a value."""
+        return ""
+
+    def allows(self, value: float) -> bool:
+        """Say whether a value is within the budget."""
+        return value <= self.limit + ROUNDING
+
+    def write(self, value: float) -> str:
+        """Return a value with its unit."""
+        return f"{value:.3g} {self.unit}".strip()
+
+    def describe(self, value: float, pruning: Pruning[Any], *, pruned: bool) -> str:
+        """Say what the budget came to."""
+        outcome = f": came to {self.write(value)}"
+        if not pruned:
+            holds = f" holds without pruning: the model has {self.write(value)}"
+            outcome = " allows no pruning" if self.grows_with_ratio else holds
+        return f"{self.name} {self.limit:g}{outcome}{self.explain(value, pruning)}"
+
+
+@dataclass(frozen=True)
+class Found(Generic[Model]):
+    """What a search found: a ratio, its plan, the finished model where there was something to finish, and its values.
+
+    `notes` say what each budget came to.
+    """
+
+    ratio: float
+    plan: Plan
+    model: Model | None
+    values: dict[Budget, float]
+    pruning: Pruning[Model]
+
+    @property
+    def notes(self) -> list[str]:
+        """What each budget came to."""
+        return [self._describe(budget) for budget in self.values]
+
+    @property
+    def broken(self) -> list[str]:
+        """What the budgets came to that are not kept."""
+        return [self._describe(budget) for budget, value in self.values.items() if not budget.allows(value)]
+
+    def remeasure(self, model: Model) -> Found[Model]:
+        """Return the same for a model that was made of the pruned one, such as by recovery; it may break budgets.
+
+        What depends on a model's size alone is not measured again for a model of the same size.
+        """
+        pruned = self.pruning.shrink(self.pruning.choose_states(self.ratio))
+        same_size = megabytes_of(model) == megabytes_of(pruned)
+        values = {
+            budget: value if same_size and not budget.grows_with_ratio else budget.measure(model, self.pruning)
+            for budget, value in self.values.items()
+        }
+        return Found(self.ratio, self.plan, model, values, self.pruning)
+
+    def _describe(self, budget: Budget) -> str:
+        return budget.describe(self.values[budget], self.pruning, pruned=self.ratio > 0)
+
+
+def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | None = None) -> Found[Model]:
+    """Return the largest ratio within all budgets that grow with it, else the smallest that keeps the others.
+
+    finish: what will be done to the pruned model, given the calibration data, or None where its size alone counts; the
+        budgets are then those of the finished model.
+    """
+    losses = [budget for budget in budgets if budget.grows_with_ratio]
+    sizes = [budget for budget in budgets if not budget.grows_with_ratio]
+    trials = _Trials(pruning, finish)
+    ratio = _largest(losses, trials) if losses else _smallest(sizes, trials)
+    for budget in sizes:
+        if not budget.allows(value := trials.value(budget, ratio)):
+            names = " and ".join(loss.name for loss in losses)
+            raise InputError(
+                f"{names} and {budget.name} cannot be kept together: as far as {names} goes, the model has "
+                f"{value:.3g} {budget.unit}, and {budget.limit:g} were asked for."
+            )
+    for budget in losses if finish is not None and not ratio else []:
+        if not budget.allows(value := trials.value(budget, ratio)):
+            raise InputError(
+                f"{budget.name} {budget.limit:g} cannot be kept: without any pruning, what else is done to the "
+                f"model comes to {budget.write(value)}."
+            )
+    values = {budget: trials.value(budget, ratio) for budget in budgets}
+    return Found(ratio, trials.plan(ratio), trials.finished(ratio), values, pruning)
+
+
+@dataclass(eq=False)
+class _Trials(Generic[Model]):
+    """Plans and measurements at the ratios that a search tries, each made once: a search returns to some of them."""
+
+    pruning: Pruning[Model]
+    finish: Finish | None
+    plans: dict[float, Plan] = field(default_factory=dict)
+    values: dict[tuple[Budget, float], float] = field(default_factory=dict)
+
+    def plan(self, ratio: float) -> Plan:
+        if ratio not in self.plans:
+            self.plans[ratio] = self.pruning.plan(ratio)
+        return self.plans[ratio]
+
+    def finished(self, ratio: float) -> Model | None:
+        if self.finish is None:
+            return None
+        model: Model = self.finish(self.pruning.shrink(self.plan(ratio)), self.pruning.batches)
+        return model
+
+    def value(self, budget: Budget, ratio: float) -> float:
+        if (budget, ratio) not in self.values:
+            self.values[budget, ratio] = self._measure(budget, ratio)
+        return self.values[budget, ratio]
+
+    def kept(self, budgets: Sequence[Budget], ratio: float) -> bool:
+        return all(budget.allows(self.value(budget, ratio)) for budget in budgets)
+
+    def _measure(self, budget: Budget, ratio: float) -> float:
+        if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size
+            small = self.pruning.shrink(self.pruning.choose_states(ratio))
+            return budget.measure(small if self.finish is None else self.finish(small, None), self.pruning)
+        if self.finish is None:
+            return budget.measure_plan(self.plan(ratio), self.pruning)
+        return budget.measure(self.finished(ratio), self.pruning)
+
+
+def _largest(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
+    """Find the largest ratio that keeps all these budgets, whose values grow with it."""
+    pruning, states = trials.pruning, trials.pruning.states
+    first = losses[0]
+    if len(losses) == 1 and first.starts_from_layers and pruning.batches is not None and trials.finish is None:
+        start = largest_within(
+            lambda ratio: first.measure_plan(pruning.plan_each_layer(ratio), pruning), first.limit, states, GRID[-1:]
+        ).exact
+        removed = largest_near(
+            removed_at(start, states), states, lambda count: trials.kept(losses, ratio_for(count, states))
+        )
+        return ratio_for(removed, states)
+    grid = GRID if any(budget.on_grid_first for budget in losses) else GRID[-1:]
+    return largest_within(lambda ratio: not trials.kept(losses, ratio), 0, states, grid).exact
+
+
+def _smallest(sizes: Sequence[Budget], trials: _Trials[Any]) -> float:
+    """Find the smallest ratio that keeps all these budgets, whose values fall with it."""
+    if trials.kept(sizes, 0.0):
+        return 0.0
+    for budget in sizes:
+        if not budget.allows(least := trials.value(budget, 1.0)):
+            raise InputError(
+                f"Pruning cannot reach {budget.limit:g} {budget.unit}: without its states the model has {least:.3g}."
+            )
+    states = trials.pruning.states
+    outside, within = 0, states
+    while within - outside > 1:
+        middle = (outside + within) // 2
+        if trials.kept(sizes, ratio_for(middle, states)):
+            within = middle
+        else:
+            outside = middle
+    return ratio_for(within, states)
+
+
+class MaxEnergy(Budget):
+    """The largest share of its output's energy that a layer loses."""
+
+    name, starts_from_layers = "max_energy", True
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Compare the layers of two models."""
+        return max(energy_lost_by_model(pruning, model).values())
+
+    def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
+        """Compute it from the moments of the unpruned model."""
+        return max(energy_lost(plan, pruning.systems, pruning.moments).values())
+
+
+class MaxGain(Budget):
+    """The largest gain of a layer's error, as a share of the layer's gain."""
+
+    name = "max_gain"
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Compare the layers of two models."""
+        return self._largest(certify_model(pruning, model))
+
+    def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
+        """Compute it from the states that go."""
+        return self._largest(certify(plan, pruning.systems))
+
+    def _largest(self, certificates: Mapping[str, Certificate]) -> float:
+        return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates.values())
+
+
+@dataclass(eq=False)
+class MaxLoss(Budget):
+    """The accuracy that is lost, in points."""
+
+    name, unit, on_grid_first = "max_loss", "points", True
+
+    accuracy: Callable[[Any], float]  # of a model, from 0 to 1
+    _whole: tuple[Any, float] | None = field(init=False, default=None)  # an unpruned model and its accuracy
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Count the right answers of two models."""
+        before = self._before(pruning)
+        return 0.0 if model is pruning.model else 100 * (before - self.accuracy(model))
+
+    def explain(self, value: float, pruning: Pruning[Any], /) -> str:
+        """Say how accurate both models are, and how sure that is."""
+        before = self._before(pruning)
+        after = before - value / 100
+        interval = _confidence(after, getattr(self.accuracy, "examples", 0))
+        return f", accuracy {after:.2%}{interval} after {before:.2%}"
+
+    def _before(self, pruning: Pruning[Any]) -> float:
+        if self._whole is None or self._whole[0] is not pruning.model:
+            self._whole = pruning.model, self.accuracy(pruning.model)
+        return self._whole[1]
+
+
+class MaxMemory(Budget):
+    """Million bytes of a model's tensors."""
+
+    name, unit, grows_with_ratio = "max_memory", "MB", False
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Count bytes."""
+        return megabytes_of(model)
+
+
+@dataclass(eq=False)
+class MaxLatency(Budget):
+    """Milliseconds that a model takes for these inputs."""
+
+    name, unit, grows_with_ratio = "max_latency", "ms", False
+
+    inputs: tuple[Any, ...]
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Run the model a few times."""
+        return milliseconds_of(model, self.inputs)
+
+
+def max_energy(share: float) -> Budget:
+    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise."""
+    _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
+    return MaxEnergy(share)
+
+
+def max_gain(share: float) -> Budget:
+    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own."""
+    _check("max_gain is a share of a layer's gain, from 0", share)
+    return MaxGain(share)
+
+
+def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) -> Budget:
+    """Limit the loss of accuracy to this many points (hundredths).
+
+    validation: labelled batches (x, labels) or (Padded(x, lengths), labels), or a function that gives a model's
+        accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
+    """
+    _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
+    given: object = validation
+    if not callable(given) and not isinstance(given, Iterable):
+        kind = type(given).__name__
+        raise InputError(f"max_loss takes labelled batches, or a function that gives a model's accuracy; got {kind}.")
+    return MaxLoss(points, validation if callable(validation) else Accuracy(list(validation)))
+
+
+def max_memory(megabytes: float) -> Budget:
+    """Ask for a model whose tensors take at most this many million bytes."""
+    _check("max_memory is a number of megabytes", megabytes)
+    return MaxMemory(megabytes)
+
+
+def max_latency(milliseconds: float, *inputs: Any) -> Budget:
+    """Ask for a model that takes at most this many milliseconds for these inputs, on this machine as it is now."""
+    _check("max_latency is a number of milliseconds", milliseconds)
+    return MaxLatency(milliseconds, inputs)
+
+
+def _check(meaning: str, value: object, most: float = float("inf")) -> None:
+    if not is_number(value) or not 0 <= value <= most:  # also false for NaN
+        raise InputError(f"{meaning}; got {value!r}.")
+
+
+def prune(
+    model: Model,
+    ratio: float | Budget | Sequence[Budget],
+    method: Method | None = None,
+    *,
+    data: Iterable[Any] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    unstable: Literal["refuse", "keep"] = "refuse",
+    adapter: Adapter | None = None,
+) -> Model:
+    """Return a smaller copy of a model: read, plan and shrink at once.
+
+    ratio: the share of all states to prune, or a budget that finds it, as in `prune(model, max_memory(0.5))`, or
+        several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
+    method: LAST without data, the surgeon with data, unless given.
+    data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
+        on what the pruned layers before it let through.
+    limits: layers to leave alone, caps, floors, rounding.
+    unstable: "keep" leaves states with a pole on or outside the unit circle in the model instead of refusing it.
+    adapter: of a family that is not recognised by itself.
+
+    `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
+
+    >>> import torch
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
+    >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
+    (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
+    """
+    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
+    budgets = _listed(ratio)
+    if not budgets:
+        return work.shrink(work.plan(ratio))  # type: ignore[arg-type]  # `plan` refuses what is no share
+    found = search(budgets, work)
+    if not found.ratio:
+        warnings.warn(f"Nothing was pruned: {'; '.join(found.notes)}.", stacklevel=2)
+    return work.shrink(found.plan)
+
+
+def _listed(ratio: float | Budget | Sequence[Budget]) -> list[Budget]:
+    """Return the budgets that stand in place of a ratio."""
+    budgets = [ratio] if isinstance(ratio, Budget) else list(ratio) if isinstance(ratio, list | tuple) else []
+    if not any(isinstance(budget, Budget) for budget in budgets):
+        return []
+    for budget in budgets:
+        if not isinstance(budget, Budget):
+            raise InputError(
+                f"Several budgets are a list, as in [max_loss(1, data), max_memory(0.2)]; one of them is {budget!r}."
+            )
+    return budgets
+
+
+def energy_lost_by_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, float]:
+    """Return what `certificates.energy_lost` does, for any modified model, not only a pruned one."""
+    return _lost(pruning, _changes(pruning, small))
+
+
+def certify_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Certificate]:
+    """Return what `certify` does, for any modified model, not only a pruned one."""
+    changes = _changes(pruning, small)
+    lost = {} if pruning.batches is None else _lost(pruning, changes)
+    return certify_changes(pruning.systems, changes, lost)
+
+
+def _changes(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Change]:
+    after = read(small, unstable=pruning.unstable)
+    return {
+        path: change_between(system, after[path], _D_change(pruning.model, small, path))
+        for path, system in pruning.systems.items()
+    }
+
+
+def _lost(pruning: Pruning[Classifier], changes: Mapping[str, Change]) -> dict[str, float]:
+    if pruning.batches is None:
+        return energies_lost(changes)
+    systems = {path: change.difference for path, change in changes.items()}
+    refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
+    return energies_lost(changes, collect_states(pruning.model, systems, pruning.batches))
+
+
+def _D_change(whole: Classifier, small: Classifier, path: str) -> Real:
+    before, after = (model.get_parameter(f"{path}.D").detach().double().cpu().numpy() for model in (whole, small))
+    change: Real = after - before
+    return change
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """The share of right answers to labelled batches (x, labels) or (Padded(x, lengths), labels)."""
+
+    batches: list[Any]
+
+    def __post_init__(self) -> None:
+        """Refuse what has no labels."""
+        for batch in self.batches:
+            if not isinstance(batch, tuple | list) or isinstance(batch, Padded) or len(batch) < 2:
+                raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
+        if not self.examples:
+            raise InputError("max_loss counts right answers; there are no examples.")
+
+    @property
+    def examples(self) -> int:
+        """On how many examples answers are counted."""
+        return sum(len(batch[1]) for batch in self.batches)
+
+    def __call__(self, model: nn.Module) -> float:
+        """Return a model's, from 0 to 1; an answer is a sequence's, or a step's that is no padding."""
+        need_torch()
+        import torch
+
+        right = total = 0
+        with torch.no_grad(), evaluating(model):
+            for x, labels, *_ in self.batches:
+                if len(labels):
+                    given, wanted = _answers(model, x, labels)
+                    right, total = right + int((given == wanted).sum()), total + wanted.numel()
+        return right / total
+
+
+def _answers(model: nn.Module, x: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    """Return the classes that a model finds most probable, and those that are right."""
+    import torch
+
+    from .calibration.recording import Sequences, answer
+
+    [batch] = take([x if isinstance(x, Padded) else [x]], None)
+    sequences = Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch)
+    logits, wanted = answer(model, sequences), torch.as_tensor(labels).cpu()
+    if logits is None:
+        raise InputError(f"max_loss counts right answers; {type(model).__name__} answers with no tensor of logits.")
+    given = logits.argmax(-1).cpu()
+    steps = sequences.x.shape[:2]
+    if sequences.lengths is not None and wanted.shape == steps and given.ndim == 1:  # an answer for every step
+        wanted = wanted[torch.arange(steps[1]) < sequences.lengths.cpu()[:, None]]
+    if given.shape != wanted.shape:
+        raise InputError(
+            f"max_loss counts right answers: labels of shape {tuple(wanted.shape)} do not go with answers of shape "
+            f"{tuple(given.shape)}; give one class for each answer."
+        )
+    return given, wanted
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, and then each of its modules into the mode it was in."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def megabytes_of(model: Any) -> float:
+    """Return how many million bytes the tensors of a model take."""
+    need_torch()
+    from .models._size import stored_bytes
+
+    return stored_bytes(model) / 1e6
+
+
+def milliseconds_of(model: Any, inputs: tuple[Any, ...]) -> float:
+    """Return the median time that a model takes for these inputs, after one run that is not counted."""
+    need_torch()
+    import torch
+
+    times = []
+    with torch.no_grad(), evaluating(model):
+        for _ in range(1 + TIMED_RUNS):
+            start = perf_counter()
+            model(*inputs)
+            times.append(1e3 * (perf_counter() - start))
+    return median(times[1:])
+
+
+def wilson_interval(share: float, examples: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share that was counted on so many examples.
+
+    >>> [round(bound, 4) for bound in wilson_interval(0.99, 1000)]
+    [0.9817, 0.9946]
+    """
+    z = NormalDist().inv_cdf(0.975)
+    middle = share + z * z / (2 * examples)
+    width = z * math.sqrt((share * (1 - share) + z * z / (4 * examples)) / examples)
+    low, high = ((middle + sign * width) / (1 + z * z / examples) for sign in (-1, 1))
+    return max(0.0, low), min(1.0, high)
+
+
+def _confidence(share: float, examples: int) -> str:
+    """Say how sure an accuracy is that was counted on so many examples; nothing where their number is unknown.
+
+    >>> _confidence(0.9, 1000), _confidence(0.9, 0)
+    (' (88.0 to 91.7 % with 95 % confidence, on 1,000 examples)', '')
+    """
+    if not examples:
+        return ""
+    low, high = wilson_interval(share, examples)
+    return f" ({100 * low:.1f} to {100 * high:.1f} % with 95 % confidence, on {examples:,} examples)"
