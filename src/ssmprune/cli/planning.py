@@ -197,6 +197,7 @@ class Accuracy:
     began: float = field(init=False)  # when the present trial did
 
     def __post_init__(self) -> None:
+        """Say how many models will be evaluated at most."""
         self.began = monotonic()
         say(
             f"The whole model and at most {self.trials} pruned ones answer {self.examples:,} validation examples "
@@ -205,9 +206,11 @@ class Accuracy:
 
     @property
     def examples(self) -> int:
+        """How many there are to answer."""
         return len(self.split)
 
     def __call__(self, small: Classifier) -> float:
+        """Return the share of right answers."""
         from ..training import evaluate
 
         accuracy = evaluate(small, self.split).accuracy
