@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
+from ssmprune.bisection import GRID
 from ssmprune.deploy.compute import choose
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
@@ -22,7 +23,6 @@ from ssmprune.report import table_formats
 from ssmprune.report.table_formats import Table
 from ssmprune.sweeps import Session, runners
 from ssmprune.sweeps.store import Cell, Results
-from ssmprune.targets.bisection import GRID
 
 from . import figures, reproduce, tables
 
