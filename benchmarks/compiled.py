@@ -31,7 +31,7 @@ from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models._size import parameters
 from ssmprune.models.classifier import Classifier
 
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"
 RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15
 STEPS = {"torch": 20, "onnxruntime": 200}  # timed at once
 REPEATS = 10  # of what takes a millisecond or two: else a turn measures how cold its predecessor left the caches

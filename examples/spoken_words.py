@@ -23,7 +23,7 @@ from ssmprune.tasks.formats import read_wav
 WORDS = ("bed", "cat", "down", "eight", "five", "go", "happy", "left", "one", "right", "up", "zero")
 RATE = 8000  # of the model; one second is one clip
 
-model = sp.quantize(sp.load(Path(__file__).parents[1] / "checkpoints" / "speech-s5.safetensors"), bits=8)
+model = sp.quantize(sp.load(Path(__file__).parents[1] / "paper" / "checkpoints" / "speech-s5.safetensors"), bits=8)
 
 
 def clips(paths):

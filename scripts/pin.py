@@ -37,7 +37,7 @@ IMAGES = 50  # of the MNIST images that ship with ssmprune
 
 def shipped() -> dict[str, Path]:
     """Return every checkpoint in the repository by its name; a link and its target are one."""
-    files = [*ROOT.glob("src/ssmprune/demo/*.safetensors"), *ROOT.glob("checkpoints/*.safetensors")]
+    files = [*ROOT.glob("src/ssmprune/demo/*.safetensors"), *ROOT.glob("paper/checkpoints/*.safetensors")]
     return {file.stem: file for file in sorted({file.resolve() for file in files})}
 
 

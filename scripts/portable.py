@@ -22,7 +22,7 @@ from ssmprune.deploy.build import cortex_m4_bytes
 from ssmprune.deploy.c import export_c, sources
 from ssmprune.models.classifier import Classifier
 
-CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"
 STEPS, TOLERANCE = 200, 1e-5
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 AARCH64 = ("aarch64-linux-gnu-gcc", *STRICT, "-O2", "-static", "-DSSMPRUNE_MAIN")

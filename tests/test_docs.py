@@ -20,7 +20,7 @@ from tiny_data import write_mnist
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "results").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "paper").rglob("*.md")])
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def rows(path):
 
 
 def test_the_figures_of_the_methods_are_those_of_the_results():
-    surgeon, curves = (rows(DOCS / "results" / "tables" / f"{kind}.md") for kind in ("surgeon", "curves"))
+    surgeon, curves = (rows(ROOT / "paper" / "results" / "tables" / f"{kind}.md") for kind in ("surgeon", "curves"))
     page = rows(DOCS / "methods.md")
     assert all(row in page for row in surgeon)
     shown = [row for row in page if len(row) == 8 and row[0].partition("-")[2] in ("s5", "s4d")]

@@ -1,5 +1,9 @@
 """A folder of sweep results with tiny models: made in a second, everything in it that figures and report show."""
 
+import json
+import re
+import shutil
+
 import torch
 
 import ssmprune as sp
@@ -72,3 +76,21 @@ def _plan(method, systems, noise, ratio, seed):
     if method == "unstructured-random":
         return None
     return sp.make_plan(systems, ratio, named()[method], moments=noise, seed=seed)
+
+
+def renamed(results, folder, name):
+    """The results of a sweep whose checkpoint, task and machine are called `name` (the checkpoint without slashes)."""
+    plain = re.sub(r"[/\\]", "", name)
+    shutil.copytree(results.folder, folder)
+    about = json.loads((folder / "sweep.json").read_text())
+    (entry,) = about["checkpoints"]
+    old = entry["name"]
+    entry |= {"name": plain, "task": name}
+    about |= {"machine": name, "commands": [name], "date": name}
+    (folder / "sweep.json").write_text(json.dumps(about))
+    lines = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
+    new = [json.dumps(line | {"checkpoint": plain, "task": name}) + "\n" for line in lines]
+    (folder / "cells.jsonl").write_text("".join(new))
+    if name.isascii():
+        shutil.move(folder / "plans" / old, folder / "plans" / plain)
+    return sweeps.Results.read(folder)

@@ -29,7 +29,7 @@ CPLUSPLUS = [  # clang calls it deprecated that a file ending in .c is C++, whic
     for name, flags in (("g++", ()), ("clang++", ("-Wno-deprecated",)))
     if shutil.which(name)
 ]
-SHIPPED = Path(__file__).parents[2] / "checkpoints/smnist-s5.safetensors"
+SHIPPED = Path(__file__).parents[2] / "paper/checkpoints/smnist-s5.safetensors"
 ACTIVATIONS = ("gelu", "half_glu1", "half_glu2", "full_glu")
 
 

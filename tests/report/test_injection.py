@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -13,11 +12,9 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.report import table_formats
 from ssmprune.report.page import write
-from ssmprune.sweeps.store import Results
 from ssmprune.sweeps.sweeping import _different_names
 from ssmprune.tasks.cards import write_card
-from ssmprune_paper import figures
-from tiny_results import tiny_results
+from tiny_results import renamed, tiny_results
 
 NAMES = [
     "</script><script>alert(1)",
@@ -40,24 +37,6 @@ CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     return tiny_results(tmp_path_factory.mktemp("clean"), models=("s5",))
-
-
-def renamed(results, folder, name):
-    """The results of a sweep whose checkpoint, task and machine are called `name` (the checkpoint without slashes)."""
-    plain = re.sub(r"[/\\]", "", name)
-    shutil.copytree(results.folder, folder)
-    about = json.loads((folder / "sweep.json").read_text())
-    (entry,) = about["checkpoints"]
-    old = entry["name"]
-    entry |= {"name": plain, "task": name}
-    about |= {"machine": name, "commands": [name], "date": name}
-    (folder / "sweep.json").write_text(json.dumps(about))
-    lines = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
-    new = [json.dumps(line | {"checkpoint": plain, "task": name}) + "\n" for line in lines]
-    (folder / "cells.jsonl").write_text("".join(new))
-    if name.isascii():
-        shutil.move(folder / "plans" / old, folder / "plans" / plain)
-    return Results.read(folder)
 
 
 class Elements(HTMLParser):
@@ -132,14 +111,6 @@ def test_the_terminal_shows_names_letter_by_letter(name, ssmprune, tmp_path):
     assert not CONTROL.search("".join(result.stdout + result.stderr for result in (shown, pruned, *refused)))
     if name.startswith("[bold]"):
         assert "[bold]loud[/bold]" in "".join(shown.stdout.split("\n"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["$\\frac$", "a$b", "{x_1}^"])
-def test_figures_take_no_name_for_mathematics(name, clean, tmp_path):
-    found = renamed(clean, tmp_path / "results", name)
-    for kind in ("trade-off", "poles", "states"):
-        figures.save_figure(figures.draw(kind, found, figures.choose(found)), tmp_path / f"{kind}.png")
 
 
 def test_commands_to_copy_are_quoted(clean, tmp_path):

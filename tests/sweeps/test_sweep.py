@@ -26,7 +26,6 @@ from ssmprune.sweeps.sweeping import Session, Sweep, entries, sweep
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
-from ssmprune_paper.baselines.unstructured import unstructured_random
 from ssmprune_paper.query import Query
 from tiny_sweep import swept
 
@@ -125,22 +124,6 @@ def test_approaches_are_what_the_library_does(root):
             assert np.allclose(C, made.C[layer])
             assert np.allclose(plan.D_change[layer], made.D_change[layer])
         assert sum(model.config.states) == sum(int(keep.sum()) for keep in plan.keep.values())
-
-
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_unstructured_random_zeroes_as_many_elements_as_states_would_take(root, name):
-    model = sp.load(root / f"{name}.safetensors")
-    other = unstructured_random(model, 0.5, seed=3)
-    for before, after in zip(model.blocks, other.blocks, strict=True):
-        (log_poles, B), (log_poles2, B2) = before.ssm.discretized(), after.ssm.discretized()
-        gone = log_poles2.exp().abs() < 1e-6
-        assert int(gone.sum()) == len(gone) / 2
-        assert torch.equal(log_poles[~gone], log_poles2[~gone])
-        assert int((B2 == 0).sum()) == B.numel() / 2
-        assert torch.allclose(B2[B2 != 0], B[B2 != 0], rtol=1e-5)
-        zeros = (after.ssm.C == 0).all(-1)
-        assert int(zeros.sum()) == zeros.numel() / 2
-        assert torch.equal(before.ssm.C[~zeros], after.ssm.C[~zeros])
 
 
 def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""idx files, sequential MNIST and its permutation, the images in the package."""
+"""idx files, sequential MNIST, the images in the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ssmprune.errors import InputError
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import read_idx
 from ssmprune.tasks.sample import load_sample, make_sample
-from ssmprune_paper.tasks.psmnist import bit_reversal
 from tiny_data import idx, write_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -71,14 +70,6 @@ def test_pixels_are_scaled_and_in_order(tmp_path):
     batch = get("smnist").load("test", tmp_path).batch([3])
     assert np.array_equal(batch.x, (raw[3].reshape(1, 784, 1) * np.float32(1 / 255)).astype(np.float32))
     assert batch.y.tolist() == [3]
-
-
-def test_permutation_by_reversed_binary_digits(tmp_path):
-    slow = [int(f"{i:010b}"[::-1], 2) for i in range(1024)]
-    assert bit_reversal(10).tolist() == slow
-    write_mnist(tmp_path)
-    plain, permuted = (get(name).load("test", tmp_path).batch([0]).x for name in ("smnist", "psmnist"))
-    assert np.array_equal(permuted[0], plain[0, [i for i in slow if i < 784]])
 
 
 def test_images_and_labels_must_match(tmp_path):

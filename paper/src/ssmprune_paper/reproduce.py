@@ -202,7 +202,8 @@ def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[P
         f"Made on {escape_markdown(about['date'])} on {escape_markdown(about['machine'])}, in "
         f"{duration(seconds(results.folder))}, by\n\n{commands}",
         "`report.html` is the same to explore: one page, no network. `tables/` has every table as Markdown, LaTeX and "
-        "JSON. The cells behind all of it are in `cells.jsonl`; `ssmprune table docs/results --kind KIND` reads them.",
+        "JSON. The cells behind all of it are in `cells.jsonl`; `ssmprune-paper table paper/results --kind KIND` reads "
+        "them.",
         _how_much(results),
     ]
     if notes.is_file():

@@ -46,7 +46,7 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Classifier:
     """Return the model that `save` wrote, in evaluation mode on the CPU, in the precision it was saved in."""
     _refuse_foreign(path)
-    arrays, about = load_tensors(path, needs_digest=False)  # checkpoints/smnist-s4d is older than digests are
+    arrays, about = load_tensors(path, needs_digest=False)  # paper/checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
     config = _config(path, about)
     arrays, grid = _from_grid(path, config, arrays, about.get("bits"))

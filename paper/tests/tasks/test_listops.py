@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ssmprune as sp
 from ssmprune.errors import InputError
-from ssmprune.tasks import get
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.tasks import cards, get
 from ssmprune_paper.tasks import listops
 from ssmprune_paper.tasks import listops_trees as _listops_trees
 from ssmprune_paper.tasks.listops import encode
@@ -170,3 +173,16 @@ def test_expressions_shorter_than_any_in_the_files_are_drawn(tmp_path, fewer):
     write_tsv(tmp_path / "listops", ["[MIN 1 2 ]\t1"])
     split = get("listops").replace(shortest=5, length=60, examples=50).load("train", tmp_path)
     assert len(split) == 50
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"shortest": 2**63}, {"shortest": 1999}, {"length": 2**62}, {"examples": 2**80}]
+)
+def test_a_listops_card_out_of_range_is_refused_before_anything_is_drawn(ssmprune, tmp_path, monkeypatch, parameters):
+    monkeypatch.setattr(listops, "draw", lambda *_: pytest.fail("expressions were drawn"))
+    path = tmp_path / "listops.safetensors"
+    sp.save(Classifier(Config("s5", inputs=16, outputs=10, width=4, states=(4,), tokens=True)), path)
+    cards.write_card(path, {"task": "listops", "task_parameters": parameters})
+    result = ssmprune("evaluate", path, "--task", "listops", "--data", tmp_path)
+    assert result.returncode == 2
+    assert next(iter(parameters)) in result.stderr

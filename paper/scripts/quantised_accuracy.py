@@ -1,10 +1,10 @@
-"""What 8 and 4 bits cost: python scripts/quantised_accuracy.py --data DATA [NAME ...] writes docs/results/quantised.md.
+"""What bits cost: python paper/scripts/quantised_accuracy.py --data DATA [NAME ...] writes results/quantised.md.
 
 Every checkpoint, whole and pruned by the surgeon as far as a point of accuracy allows (in steps of 5 %, on 1,000
 validation examples), in full precision, on 8 and on 4 bits, on its whole test set, by the compiled engine. Surgeon and
 rounding are calibrated on 200 unlabelled training sequences. Differences are paired: an exact McNemar test on the
 examples that one of two models gets right and the other does not. Finished rows are kept in
-docs/results/quantised.jsonl, so it resumes.
+paper/results/quantised.jsonl, so it resumes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import part_of
 
 ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "docs" / "results" / "quantised.jsonl", ROOT / "docs" / "results" / "quantised.md"
+ROWS, TABLE = ROOT / "results" / "quantised.jsonl", ROOT / "results" / "quantised.md"
 SEQUENCES, VALIDATION, BATCH = 200, 1000, 100
 GRID = tuple(k / 20 for k in range(1, 20))
 COLUMNS = (
@@ -127,8 +127,9 @@ def write_table(rows: list[Row]) -> None:
         for row in sorted(rows, key=lambda row: (row["checkpoint"], row["pruned"]))
     ]
     text = (
-        "# Weights on 8 and 4 bits\n\nAccuracy in percent on whole test sets, by `python scripts/quantised_accuracy.py "
-        "--data DATA`: whole, and pruned by the surgeon as far as one point on validation examples allows; "
+        "# Weights on 8 and 4 bits\n\nAccuracy in percent on whole test sets, by `python "
+        "paper/scripts/quantised_accuracy.py --data DATA`: whole, and pruned by the surgeon as far as one point on "
+        "validation examples allows; "
         "p: exact McNemar test against the same model in full precision.\n\n"
     )
     text += markdown_rows(COLUMNS, lines) + "\n\n" + markdown_rows(("what", "found", "wanted", "met"), verdicts(rows))

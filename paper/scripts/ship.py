@@ -1,4 +1,4 @@
-"""Ship a finished training: python scripts/ship.py RUN NAME --data DATA; --help has what else can be said.
+"""Ship a finished training: python paper/scripts/ship.py RUN NAME --data DATA; --help has what else can be said.
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
 and writes the table of checkpoints/README.md anew. A model that was trained on shortened sequences can be tested on
@@ -78,11 +78,11 @@ def trained(run: Path, recipe: str, start: Path | None = None, epochs: int | Non
 
 
 def write_table() -> None:
-    """Put one row per card into checkpoints/README.md."""
+    """Put one row per card into paper/checkpoints/README.md."""
     text = (FOLDER / "README.md").read_text()
     head, mark, _ = text.partition(MARK)
     if not mark:
-        raise SystemExit(f"checkpoints/README.md has lost its line {MARK!r}")
+        raise SystemExit(f"paper/checkpoints/README.md has lost its line {MARK!r}")
     columns = ("checkpoint", "model", "states", "data", "epochs, minutes", "test accuracy", "trained by")
     table = markdown_rows(columns, [row(path) for path in sorted(FOLDER.glob("*.safetensors"))])
     write_atomically(FOLDER / "README.md", f"{head}{mark}{table}\n".encode())

@@ -8,7 +8,7 @@ from ssmprune.sweeps.store import Results
 from ssmprune_paper import figures
 from ssmprune_paper.cli import run
 from ssmprune_paper.figures import stability
-from tiny_results import METHODS, RATIOS, tiny_results
+from tiny_results import METHODS, RATIOS, renamed, tiny_results
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +128,11 @@ def test_the_command_draws_a_pdf(results, tmp_path):
     arguments = ["figure", results.folder, "--kind", "poles", "--ratio", 0.25, "--out", out]
     assert run(list(map(str, arguments))) == 0
     assert out.read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["$\\frac$", "a$b", "{x_1}^"])
+def test_figures_take_no_name_for_mathematics(name, tmp_path):
+    found = renamed(tiny_results(tmp_path, models=("s5",)), tmp_path / "renamed", name)
+    for kind in ("trade-off", "poles", "states"):
+        figures.save_figure(figures.draw(kind, found, figures.choose(found)), tmp_path / f"{kind}.png")

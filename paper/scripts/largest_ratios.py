@@ -1,10 +1,10 @@
-"""How far each way prunes: python scripts/largest_ratios.py --data DATA [NAME ...] writes docs/results/largest.md.
+"""How far each way prunes: python paper/scripts/largest_ratios.py --data DATA [NAME ...] writes results/largest.md.
 
 For every checkpoint and for LAST, LAST + refit, the surgeon, and the surgeon with recovery: the largest ratio that
 loses at most one point of accuracy on validation examples (2,000, or all there are), then the accuracy on the whole
 test set, by the compiled engine. Recovery takes the steps planned for two and a half minutes of two cores, here within
 five minutes of one thread, at three ratios above the surgeon's own. Finished rows are kept in
-docs/results/largest.jsonl, so it resumes. Calibration is on 200 unlabelled training sequences.
+paper/results/largest.jsonl, so it resumes. Calibration is on 200 unlabelled training sequences.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import part_of
 
 ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "docs" / "results" / "largest.jsonl", ROOT / "docs" / "results" / "largest.md"
+ROWS, TABLE = ROOT / "results" / "largest.jsonl", ROOT / "results" / "largest.md"
 SEQUENCES, VALIDATION, POINTS, MINUTES = 200, 2000, 1.0, 2.5
 TRIES = 3  # recoveries: a quarter of the way to everything, then each halves the range of ratios that are left
 WAYS = ("LAST", "LAST + refit", "surgeon", "surgeon + recovery")
@@ -107,8 +107,8 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     text = (
         "# Largest ratios within one point\n\nShare of states pruned, found on 2,000 validation examples (Speech has "
         "596), and in brackets the accuracy on the whole test set, in the averages the points lost there; by "
-        "`python scripts/largest_ratios.py --data DATA`. Recovery: the steps planned for two and a half minutes of two "
-        "cores, run on one thread within five, at three ratios above the surgeon's.\n\n"
+        "`python paper/scripts/largest_ratios.py --data DATA`. Recovery: the steps planned for two and a half minutes "
+        "of two cores, run on one thread within five, at three ratios above the surgeon's.\n\n"
     )
     write_atomically(TABLE, (text + markdown_rows(("checkpoint", "whole", *WAYS), lines) + "\n").encode())
 

@@ -1,9 +1,9 @@
-"""A duel on CompreSSM's ground: python scripts/duel_compressm.py --data DATA writes docs/results/compressm.md.
+"""A duel on CompreSSM's ground: python paper/scripts/duel_compressm.py --data DATA writes paper/results/compressm.md.
 
 CompreSSM (Chahine et al., ICLR 2026) truncates an LRU of one block, 256 states and width 8 while it trains on sMNIST.
-Here `checkpoints/smnist-lru`, the same architecture, is pruned after an ordinary training to the sizes they print,
+Here the checkpoint `smnist-lru`, the same architecture, is pruned after an ordinary training to the sizes they print,
 without labels: the surgeon looks at 200 training sequences, recovery at 8,000 for at most 5 minutes. Accuracy is that
-on all 10,000 test images. Finished rows are kept in docs/results/compressm.jsonl and a recovery in runs/, so it
+on all 10,000 test images. Finished rows are kept in paper/results/compressm.jsonl and a recovery in runs/, so it
 resumes; rows of another checkpoint are measured anew.
 """
 
@@ -33,7 +33,7 @@ from ssmprune.training.calibration_inputs import part_of
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINT = ROOT / "checkpoints" / "smnist-lru.safetensors"
-ROWS, TABLE = ROOT / "docs" / "results" / "compressm.jsonl", ROOT / "docs" / "results" / "compressm.md"
+ROWS, TABLE = ROOT / "results" / "compressm.jsonl", ROOT / "results" / "compressm.md"
 STATES = ROOT / "runs" / "duel_compressm"
 WHOLE, SIZES = 256, (47, 28, 13)
 PUBLISHED = {256: 97.3, 47: 96.9, 28: 96.9, 13: 95.9}
@@ -106,15 +106,15 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     columns = ("accuracy, %, at so many states", *map(str, (WHOLE, *SIZES)))
     text = f"""# A duel on CompreSSM's ground: LRU on sMNIST
 
-Accuracy on {whole["examples"]:,} test images, by `python scripts/duel_compressm.py --data DATA`.
+Accuracy on {whole["examples"]:,} test images, by `python paper/scripts/duel_compressm.py --data DATA`.
 
 {markdown_rows(columns, lines)}
 
 - CompreSSM truncates while it trains: to have 47, 28 or 13 states it trains from the start for each, 200,000 steps of
   50 images with labels, and prints the mean of ten seeds. Our rows begin with one trained model (`smnist-lru` in
-  checkpoints/, one seed, {card["epochs"]} epochs) and use no labels: LAST and balanced truncation take seconds and no
-  data, the surgeon {SEQUENCES} unlabelled training sequences, recovery up to {LESSONS:,} of them, at most {MINUTES:.0f}
-  minutes.
+  paper/checkpoints, one seed, {card["epochs"]} epochs) and use no labels: LAST and balanced truncation take seconds and
+  no data, the surgeon {SEQUENCES} unlabelled training sequences, recovery up to {LESSONS:,} of them, at most
+  {MINUTES:.0f} minutes.
 - The architecture is theirs: one block, 256 states, width 8, batch norm, GELU, gated linear unit, mean over time; poles
   start on the ring from 0.9 to 0.999. A state is one complex number, not one of a conjugate pair, for them and for us.
 - What differs: the layer is our S5 layer, which computes what an LRU does. The decay of a pole is stored as in LRU, the
