@@ -20,9 +20,7 @@ import ssmprune as sp
 from ssmprune.arrays import Real
 from ssmprune.bench.subjects import inputs
 from ssmprune.files import write_atomically
-from ssmprune.methods.criterion import Evidence
-from ssmprune.methods.method import criteria as found
-from ssmprune.methods.method import named
+from ssmprune.methods import Evidence, criteria, named
 from ssmprune.models.classifier import Classifier
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
@@ -60,7 +58,7 @@ def scores(model: Classifier) -> dict[str, dict[str, list[float]]]:
     systems = sp.read(model)
     return {
         name: {layer: quartiles(criterion(system, Evidence.without_data(system))) for layer, system in systems.items()}
-        for name, criterion in found().items()
+        for name, criterion in criteria().items()
         if name not in ("elimination", "energy")  # these look at data
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 import ssmprune as sp
 from ssmprune import adapters, registry
-from ssmprune.methods.method import criteria, named
+from ssmprune.methods import criteria, named
 from ssmprune.models.s5 import S5Layer
 from ssmprune.sweeps import approaches
 from ssmprune.training import recipes

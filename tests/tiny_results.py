@@ -7,7 +7,7 @@ import shutil
 import torch
 
 import ssmprune as sp
-from ssmprune.methods.method import named
+from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import store as sweeps

@@ -35,9 +35,7 @@ from .core.system import DiagonalSystem
 from .deploy.c import export_c
 from .deploy.compiled import compile
 from .errors import InputError, names_that_need_torch
-from .methods.allocation import layer_adaptive, layer_share, pooled, uniform
-from .methods.criterion import Evidence
-from .methods.method import (
+from .methods import (
     AIRE,
     GLOBAL_HINF,
     GLOBAL_MAGNITUDE,
@@ -47,7 +45,12 @@ from .methods.method import (
     SURGEON,
     UNIFORM_HINF,
     UNIFORM_MAGNITUDE,
+    Evidence,
     Method,
+    layer_adaptive,
+    layer_share,
+    pooled,
+    uniform,
 )
 from .models import load, save
 from .planning.certificates import Certificate, certify

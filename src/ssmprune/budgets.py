@@ -25,7 +25,7 @@ from .calibration.batches import Padded, Unlabelled, take
 from .calibration.collect import collect_states
 from .core.moments import moment_bytes
 from .errors import InputError, need_torch
-from .methods.method import Method
+from .methods import Method
 from .planning.certificates import (
     Certificate,
     Change,

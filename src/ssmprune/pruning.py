@@ -18,9 +18,7 @@ from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
 from .core.system import DiagonalSystem
 from .errors import InputError
-from .methods.allocation import Scores
-from .methods.criterion import Evidence
-from .methods.method import LAST, SURGEON, Method
+from .methods import LAST, SURGEON, Evidence, Method, Scores
 from .planning.limits import Limits
 from .planning.make import (
     check_ratio,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import families
 import ssmprune as sp
 from ssmprune import adapters
-from ssmprune.methods.method import named
+from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.testing import check_adapter

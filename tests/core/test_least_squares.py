@@ -31,10 +31,10 @@ def test_what_is_taken_over_is_the_least_squares_fit(system, data):
     z = features(system, u)
     gram, cross, power = moments(system, [u], [range(60)])
     residual = Residual(np.einsum("tsa,tq->saq", z, r)[None] / 60, np.mean(u * r, axis=0)[None])
-    change, D = fit_residual(Moments(gram, cross, power), residual, refittable[None])
+    change = fit_residual(Moments(gram, cross, power), residual, refittable[None])
     expected_change, expected_D = least_squares(z[:, refittable].reshape(60, -1), u, r)
-    assert not change[0, ~refittable].any()
-    fitted = np.einsum("tsa,saq->tq", z, change[0]) + D * u
+    assert not change.weights[0, ~refittable].any()
+    fitted = np.einsum("tsa,saq->tq", z, change.weights[0]) + change.D * u
     expected = z[:, refittable].reshape(60, -1) @ expected_change + expected_D * u
     np.testing.assert_allclose(fitted, expected, atol=1e-7)
     assert (np.linalg.norm(r - fitted, axis=0) < np.linalg.norm(r, axis=0)).all()

@@ -4,7 +4,7 @@ from hypothesis import given
 import ssmprune as sp
 from calibrated import features
 from ssmprune.core.layout import ChannelLayout
-from ssmprune.core.weights import readout, weights
+from ssmprune.core.moments import readout, weights
 from strategies import systems
 
 

@@ -8,19 +8,8 @@ from hypothesis import strategies as st
 
 from calibrated import features, moments
 from ssmprune.core.layout import ChannelLayout
-from ssmprune.core.least_squares import Residual
+from ssmprune.core.least_squares import DOUBT, RIDGES, Residual, Sample, WeightChange, fit_shrunk, most_cautious
 from ssmprune.core.moments import Moments
-from ssmprune.core.shrinkage import (
-    DOUBT,
-    RIDGES,
-    Change,
-    Sample,
-    fit,
-    fit_shrunk,
-    most_cautious,
-    no_change,
-    what_is_left,
-)
 from strategies import systems
 
 
@@ -34,14 +23,14 @@ def sample(system, u, r):
 
 
 @given(systems(max_n=4), st.integers(0, 1000))
-def test_what_is_left_is_what_steps_say(system, seed):
+def test_the_error_after_a_change_is_that_of_the_steps(system, seed):
     rng = np.random.default_rng(seed)
     u, r = rng.normal(size=(40, system.inputs)), rng.normal(size=(40, system.inputs))
     before = sample(system, u, r)
-    change = Change(rng.normal(size=before.residual.cross.shape), rng.normal(size=before.residual.input.shape))
+    change = WeightChange(rng.normal(size=before.residual.cross.shape), rng.normal(size=before.residual.input.shape))
     z = np.stack([ChannelLayout.of(system).spread(z_k) for z_k in features(system, u)])
     rest = r - np.einsum("tgsa,gsaq->tgq", z, change.weights).reshape(r.shape) - u * change.D.ravel()
-    found, expected = what_is_left(change, before), sample(system, u, rest)
+    found, expected = before.after(change), sample(system, u, rest)
     tolerance = 1e-9 * (1 + expected.error)
     np.testing.assert_allclose(found.error, expected.error, atol=tolerance)
     np.testing.assert_allclose(found.residual.cross, expected.residual.cross, atol=tolerance)
@@ -56,14 +45,14 @@ def test_a_shrunk_fit_is_nearly_as_good_on_what_was_held_out_as_any(system, seed
         for steps in (12, 30)
     )
     refittable = ChannelLayout.of(system).spread(np.ones(system.n, bool))
-    start = no_change(seen)
-    found = what_is_left(fit_shrunk(seen, held_out, refittable, start), held_out).error
-    every = [what_is_left(fit(seen, refittable, ridge), held_out).error for ridge in RIDGES]
-    assert found <= min([held_out.error, *every]) * (1 + DOUBT) * (1 + 1e-12)
-    if held_out.error <= min(every):
+    start = seen.no_change
+    found = held_out.after(fit_shrunk(seen, held_out, refittable, start)).error
+    errors = [held_out.after(seen.fit(refittable, ridge)).error for ridge in RIDGES]
+    assert found <= min([held_out.error, *errors]) * (1 + DOUBT) * (1 + 1e-12)
+    if held_out.error <= min(errors):
         assert found == held_out.error  # nothing helps, so nothing changes
-    plenty = fit_shrunk(seen, held_out, refittable, start, every=held_out)
-    assert what_is_left(plenty, held_out).error <= held_out.error * (1 + 1e-9)
+    plenty = fit_shrunk(seen, held_out, refittable, start, all_data=held_out)
+    assert held_out.after(plenty).error <= held_out.error * (1 + 1e-9)
 
 
 def test_a_broken_error_is_never_chosen():

@@ -5,10 +5,8 @@ from hypothesis import strategies as st
 
 from reference import hinf_score, last_scores, prune_lowest
 from ssmprune import layer_adaptive, layer_share, pooled, uniform
+from ssmprune.methods import Evidence, criteria, named
 from ssmprune.methods.allocation import descending, energy_normalised, highest, kept_count
-from ssmprune.methods.criterion import Evidence
-from ssmprune.methods.method import criteria as found
-from ssmprune.methods.method import named
 from strategies import systems
 
 ALLOCATIONS = [uniform, pooled, layer_adaptive, layer_share]
@@ -26,17 +24,17 @@ def best_of_each(scores):
 @given(systems())
 def test_hinf_scores_are_the_papers(system):
     expected = [hinf_score(system, i) for i in range(system.n)]
-    np.testing.assert_allclose(np.exp(found()["hinf"](system, Evidence.without_data(system))), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(criteria()["hinf"](system, Evidence.without_data(system))), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(found()))
+@pytest.mark.parametrize("name", sorted(criteria()))
 @given(system=systems())
 def test_every_criterion_scores_every_state(name, system):
-    scores = found()[name](system, Evidence.without_data(system))
+    scores = criteria()[name](system, Evidence.without_data(system))
     assert scores.shape == (system.n,)
     assert scores.dtype == np.float64
     assert not np.isnan(scores).any()
-    np.testing.assert_array_equal(scores, found()[name](system, Evidence.without_data(system)))
+    np.testing.assert_array_equal(scores, criteria()[name](system, Evidence.without_data(system)))
 
 
 @given(st.lists(st.floats(0, 1e3).map(lambda x: round(x, 6)), min_size=1, max_size=20).map(np.array))
@@ -131,6 +129,6 @@ def test_every_pair_has_a_name():
         "global-hinf",
         "hinf/layer_share",
     } <= methods.keys()
-    assert len({(m.criterion, m.allocation) for m in methods.values()}) == 4 * len(found())
+    assert len({(m.criterion, m.allocation) for m in methods.values()}) == 4 * len(criteria())
     assert len({(m.criterion, m.allocation, m.refits) for m in methods.values()}) == len(methods)
     assert all(name == method.name for name, method in methods.items())

@@ -8,8 +8,7 @@ import ssmprune as sp
 from calibrated import moments
 from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.least_squares import RIDGE
-from ssmprune.core.moments import Moments
-from ssmprune.core.weights import weights
+from ssmprune.core.moments import Moments, weights
 from ssmprune.methods.elimination import elimination
 from ssmprune.methods.energy import energy
 from strategies import systems

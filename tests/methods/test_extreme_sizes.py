@@ -7,8 +7,7 @@ import pytest
 
 import ssmprune as sp
 from ssmprune.core import norms
-from ssmprune.methods import method as criteria
-from ssmprune.methods.criterion import Evidence
+from ssmprune.methods import Evidence, criteria
 from ssmprune.planning.certificates import energy_lost
 
 SIZES = [(1e-90, 1e-90), (1e80, 1e80), (1e-90, 1e80), (1e80, 1e-150)]
@@ -26,9 +25,9 @@ def system(B_size=1.0, C_size=1.0, flat=False, directions=2):
 
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("name", sorted(criteria.criteria().keys() - {"random"}))
+@pytest.mark.parametrize("name", sorted(criteria().keys() - {"random"}))
 def test_scores_shift_by_the_size_of_the_parameters(name, sizes, flat):
-    criterion, (B, C) = criteria.criteria()[name], sizes
+    criterion, (B, C) = criteria()[name], sizes
     usual, extreme = system(flat=flat), system(B, C, flat)
     shift = {"hinf_unit_B": 2 * np.log(C), "elimination": 0.0}.get(name, 2 * (np.log(B) + np.log(C)))
     with warnings.catch_warnings():
@@ -39,7 +38,7 @@ def test_scores_shift_by_the_size_of_the_parameters(name, sizes, flat):
 
 @pytest.mark.parametrize("name", ["hinf", "hinf_unit_B", "h2", "magnitude", "pair_hinf"])
 def test_scores_of_parameters_whose_squares_no_float_holds(name):
-    criterion, extreme = criteria.criteria()[name], system(1e-200, 1e-200)
+    criterion, extreme = criteria()[name], system(1e-200, 1e-200)
     shift = 2 * np.log(1e-200) * (1 if name == "hinf_unit_B" else 2)
     expected = criterion(system(), Evidence.without_data(system()))
     np.testing.assert_allclose(criterion(extreme, Evidence.without_data(extreme)) - shift, expected, rtol=1e-9)
@@ -68,7 +67,7 @@ def test_the_energy_lost_is_a_share_at_any_size(sizes):
 def test_states_without_gain_score_minus_infinity_also_on_the_circle():
     silent = sp.DiagonalSystem.from_discrete([0.5, 1.0, 0.5], [[0], [0], [1e-200]], [[1, 1, 0]])
     for name in ("hinf", "h2"):
-        assert criteria.criteria()[name](silent, Evidence.without_data(silent)).tolist() == [-np.inf] * 3
+        assert criteria()[name](silent, Evidence.without_data(silent)).tolist() == [-np.inf] * 3
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-8, 1e-12, 1e-15])

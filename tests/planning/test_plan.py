@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ssmprune as sp
-from ssmprune.methods.method import named
+from ssmprune.methods import named
 from strategies import systems
 
 

@@ -12,7 +12,7 @@ from ssmprune import apply
 from ssmprune.bisection import ROUNDING
 from ssmprune.core.system import DiagonalSystem
 from ssmprune.errors import InputError
-from ssmprune.methods.method import LAST
+from ssmprune.methods import LAST
 from ssmprune.models import load
 from ssmprune.planning.make import make_plan
 from ssmprune.report.curves import curves, label

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ssmprune.bisection import ROUNDING, Largest, largest_within
-from ssmprune.methods.method import LAST
+from ssmprune.methods import LAST
 from ssmprune.report.significance import Paired, compare
 from ssmprune.sweeps.search import points_lost, resolution
 from ssmprune.sweeps.store import FULL, Cell, Results

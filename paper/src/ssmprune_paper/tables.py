@@ -13,7 +13,7 @@ import numpy as np
 from ssmprune.bisection import Largest
 from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
-from ssmprune.methods.method import LAST
+from ssmprune.methods import LAST
 from ssmprune.report.curves import label
 from ssmprune.report.significance import interval
 from ssmprune.report.table_formats import Mean, Table, fixed

@@ -5,7 +5,7 @@ import pytest
 
 import ssmprune as sp
 from flax_oracle import LAST, build, golden
-from ssmprune.methods.criterion import Evidence
+from ssmprune.methods import Evidence
 from ssmprune.sweeps import approaches
 from ssmprune_paper.baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED, aire_as_released, last_as_released
 

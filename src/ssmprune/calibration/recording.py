@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from ..adapters import Layer
 from ..arrays import Real, is_count
 from ..core.layout import ChannelLayout
-from ..core.least_squares import Residual
+from ..core.least_squares import Residual, Sample
 from ..core.moments import Moments
-from ..core.shrinkage import Sample
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models.classifier import Classifier

@@ -18,9 +18,9 @@ from ..adapters import Adapter, Layer, layers_of
 from ..apply import shrink
 from ..arrays import Complex, Mask, Real
 from ..core.layout import ChannelLayout
-from ..core.shrinkage import Change, fit, fit_shrunk, most_cautious, no_change, what_is_left
+from ..core.least_squares import WeightChange, fit_shrunk, most_cautious
+from ..core.moments import readout, weights
 from ..core.system import DiagonalSystem
-from ..core.weights import readout, weights
 from ..errors import need_torch
 from ..planning.plan import Plan
 from .batches import SEQUENCES, Padded, Unlabelled, count, take
@@ -157,20 +157,20 @@ def _measure(wholes: Passes, smalls: Passes, path: str, system: DiagonalSystem, 
     return own, sequential
 
 
-def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None) -> tuple[Change, Change]:
+def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None) -> tuple[WeightChange, WeightChange]:
     """Return the change of a layer that suits the whole model's inputs, and the one that suits the pruned one's."""
     if ridge is not None:
-        return fit(own[0].sample(), refittable, ridge), fit(sequential[0].sample(), refittable, ridge)
+        return own[0].sample().fit(refittable, ridge), sequential[0].sample().fit(refittable, ridge)
     if not own[1].samples:  # nothing says what a fit to the pruned model's inputs is worth
-        alone = fit(own[0].sample(), refittable)
+        alone = own[0].sample().fit(refittable)
         return alone, alone
     (own_seen, own_held_out), (seen, held_out) = ([sums.sample() for sums in both] for both in (own, sequential))
     few = seen.sequences + held_out.sequences < FEW  # what was held out of few is also to judge the whole model by
     every = [None if few else (sums[0] + sums[1]).sample() for sums in (own, sequential)]
-    alone = fit_shrunk(own_seen, own_held_out, refittable, no_change(own_seen), every[0])
+    alone = fit_shrunk(own_seen, own_held_out, refittable, own_seen.no_change, every[0])
     best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone, every[1])
-    helps = what_is_left(best, held_out).error <= held_out.error
-    return alone, best if helps else no_change(seen)
+    helps = held_out.after(best).error <= held_out.error
+    return alone, best if helps else seen.no_change
 
 
 class _Fitted:
@@ -180,7 +180,7 @@ class _Fitted:
         self.C: dict[str, Complex] = {}
         self.D_change: dict[str, Real] = {}
 
-    def take(self, path: str, system: DiagonalSystem, change: Change) -> None:
+    def take(self, path: str, system: DiagonalSystem, change: WeightChange) -> None:
         """Note what a change makes of a layer; one without any stays out."""
         if change.weights.any() or change.D.any():
             self.C[path] = readout(system, weights(system) + change.weights)

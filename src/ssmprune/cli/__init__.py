@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__, adapters, tasks
-from ..methods.method import criteria, named
+from ..methods import criteria, named
 from ..sweeps import approaches
 from . import drawing, exporting, failures, importing, measuring, pruning, recovering, sweeping, training
 from .common import Json, Module, app, show, table

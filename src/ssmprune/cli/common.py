@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import need_torch, one_of, visible
-from ..methods.method import Method, named
+from ..methods import Method, named
 from ..registry import add_module
 
 if TYPE_CHECKING:

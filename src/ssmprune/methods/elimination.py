@@ -13,9 +13,9 @@ from ..arrays import Real
 from ..core.elimination import eliminate
 from ..core.layout import ChannelLayout
 from ..core.least_squares import correlations
+from ..core.moments import weights
 from ..core.system import DiagonalSystem
-from ..core.weights import weights
-from .criterion import Evidence
+from .method import Evidence
 
 
 def elimination(system: DiagonalSystem, evidence: Evidence) -> Real:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..arrays import Real
 from ..core.layout import ChannelLayout
+from ..core.moments import weights
 from ..core.system import DiagonalSystem
-from ..core.weights import weights
-from .criterion import Evidence
+from .method import Evidence
 
 
 def energy(system: DiagonalSystem, evidence: Evidence) -> Real:

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..arrays import Real
 from ..core.system import DiagonalSystem
-from .criterion import Evidence, log_gain
+from .log_scores import log_gain
+from .method import Evidence
 
 
 def magnitude(system: DiagonalSystem, evidence: Evidence) -> Real:

@@ -1,20 +1,49 @@
-"""Methods: a grid of criteria and allocations; some methods re-fit what stays."""
+"""What a method is: a criterion that scores states, an allocation that compares layers, perhaps a re-fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TypeAlias
 
-from ..registry import Registry
-from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
-from .criterion import Criterion
-from .elimination import elimination
-from .energy import energy
-from .h2 import h2
-from .hinf import hinf, hinf_unit_B
-from .magnitude import magnitude
-from .pair_hinf import pair_hinf
-from .random import random
+import numpy as np
+
+from ..arrays import Real
+from ..core.moments import Moments, white_noise
+from ..core.system import DiagonalSystem
+from .allocation import Allocation
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a criterion may know of a layer besides its system: moments, and a generator of random numbers."""
+
+    measure: Callable[[], Moments]  # called once, when a criterion asks for the moments
+    rng: np.random.Generator
+
+    @classmethod
+    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
+        """Return what is known of a layer without data: its inputs count as white noise.
+
+        >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
+        >>> Evidence.without_data(system).moments.gram.ravel()
+        array([1.5625, 0.    , 0.    , 0.    ])
+        """
+        return cls(partial(white_noise, system), np.random.default_rng(seed))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Second moments of the layer's states and inputs, on data or under white noise."""
+        return self.measure()
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences of data were looked at: none before a criterion asks for the moments."""
+        return self.moments.sequences if "moments" in vars(self) else 0
+
+
+Criterion: TypeAlias = Callable[[DiagonalSystem, Evidence], Real]
 
 
 @dataclass(frozen=True)
@@ -33,95 +62,4 @@ class Method:
     criterion: Criterion
     allocation: Allocation
     refits: bool = False
-    description: str = field(default="", repr=False, compare=False)  # what it does, in a line
-
-
-LAST = Method(
-    "last",
-    hinf,
-    layer_adaptive,
-    description="The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
-)
-UNIFORM_HINF = Method(
-    "uniform-hinf", hinf, uniform, description="The largest gain of each state; every layer loses the same share."
-)
-GLOBAL_HINF = Method(
-    "global-hinf", hinf, pooled, description="The largest gain of each state, compared over all layers as it is."
-)
-UNIFORM_MAGNITUDE = Method(
-    "uniform-magnitude",
-    magnitude,
-    uniform,
-    description="The size of each state's parameters; every layer loses the same share.",
-)
-GLOBAL_MAGNITUDE = Method(
-    "global-magnitude", magnitude, pooled, description="The size of each state's parameters, compared over all layers."
-)
-LAMP = Method(
-    "lamp",
-    magnitude,
-    layer_adaptive,
-    description="The size of each state's parameters, as a share of its layer's, compared over all layers.",
-)
-AIRE = Method(
-    "aire",
-    h2,
-    layer_adaptive,
-    description="The average energy of each state's response instead of its largest gain, otherwise as LAST.",
-)
-RANDOM = Method("random", random, uniform, description="States at random, the same share of every layer.")
-LAST_REFITTED = replace(
-    LAST,
-    name="last+refit",
-    refits=True,
-    description="LAST's choice, and the states that stay are re-fitted on sample inputs.",
-)
-SURGEON = Method(
-    "surgeon",
-    elimination,
-    pooled,
-    refits=True,
-    description="Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
-)
-
-WITH_NAMES = (
-    *(LAST, UNIFORM_HINF, GLOBAL_HINF, UNIFORM_MAGNITUDE, GLOBAL_MAGNITUDE, LAMP, AIRE, RANDOM),  # of the literature
-    *(LAST_REFITTED, SURGEON),
-)
-
-
-def criteria() -> dict[str, Criterion]:
-    """Return every criterion by name.
-
-    >>> sorted(criteria())
-    ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
-    """
-    return _CRITERIA.found()
-
-
-def named() -> dict[str, Method]:
-    """Return every method by the name the command line knows it by.
-
-    Some methods have names of their own; every other pair is called `criterion/allocation`. What `elimination` says of
-    a state holds only when the others are re-fitted, so all its pairs do that.
-
-    >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
-    (True, True, False)
-    """
-    methods = _METHODS.found()
-    named_pairs = [(method.criterion, method.allocation) for method in WITH_NAMES]
-    for score_name, score in criteria().items():
-        for allocation in (uniform, pooled, layer_adaptive, layer_share):
-            if (score, allocation) not in named_pairs:
-                pair = f"{score_name}/{allocation.__name__}"
-                methods[pair] = Method(pair, score, allocation, refits=score is elimination)
-    return methods
-
-
-_CRITERIA: Registry[Criterion] = Registry(
-    "criterion",
-    Callable,
-    "a function (system, evidence) that returns log-scores",
-    shipped=(elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random),
-)
-_METHODS = Registry("method", Method, "an object of ssmprune.Method", shipped=WITH_NAMES)
+    description: str = field(default="", repr=False, compare=False)  # a sentence for lists and pages

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Real
 from ..core.system import DiagonalSystem
-from .criterion import Evidence
+from .method import Evidence
 
 
 def random(system: DiagonalSystem, evidence: Evidence) -> Real:

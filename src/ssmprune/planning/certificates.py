@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import Real
-from ..core.moments import Moments, moments_of
+from ..core.moments import Moments, moments_of, weights
 from ..core.norms import hinf, pair_hinf, state_hinf
 from ..core.system import DiagonalSystem
-from ..core.weights import weights
 from .plan import Plan
 
 

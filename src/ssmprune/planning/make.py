@@ -13,9 +13,7 @@ from ..core.least_squares import RIDGE, refit_layer
 from ..core.moments import Moments, moments_of, white_noise
 from ..core.system import DiagonalSystem
 from ..errors import InputError
-from ..methods.allocation import Allocation, Scores
-from ..methods.criterion import Evidence
-from ..methods.method import LAST, Method
+from ..methods import LAST, Allocation, Evidence, Method, Scores
 from .limits import Limits
 from .plan import Plan
 
@@ -161,7 +159,7 @@ def check_request(method: Method, limits: Limits, seed: int) -> None:
     """Refuse other types in place of a method, limits or a seed, before anything is computed for them."""
     if not isinstance(method, Method):
         raise InputError(
-            f"method is a Method, such as ssmprune.LAST or ssmprune.methods.method.named()['lamp']; got {method!r}."
+            f"method is a Method, such as ssmprune.LAST or ssmprune.methods.named()['lamp']; got {method!r}."
         )
     if not isinstance(limits, Limits):
         raise InputError(f"limits are ssmprune.Limits, as in Limits(caps=0.9); got {limits!r}.")

@@ -16,7 +16,7 @@ from ..arrays import Complex, Real, from_parts, is_count, to_parts
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..files import check_format, load_tensors, save_tensors
-from ..methods.allocation import Masks, Scores
+from ..methods import Masks, Scores
 
 FORMAT, VERSION = "ssmprune-plan", 1
 

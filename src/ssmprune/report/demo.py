@@ -15,7 +15,7 @@ from ..apply import read
 from ..bisection import GRID
 from ..deploy.compute import forward
 from ..deploy.timing import time_in_turns
-from ..methods.method import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
+from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models._size import parameters
 from ..models.classifier import Classifier

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import apply
 from ..errors import InputError, one_of
-from ..methods.method import RANDOM, SURGEON, Method, named
+from ..methods import RANDOM, SURGEON, Method, named
 from ..planning.plan import Plan
 from ..pruning import Pruning
 from ..registry import Registry

@@ -22,11 +22,10 @@ import numpy as np
 from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
 from ..core.layout import ChannelLayout
-from ..core.moments import white_noise
+from ..core.moments import weights, white_noise
 from ..core.system import DiagonalSystem
-from ..core.weights import weights
 from ..errors import InputError
-from ..methods.allocation import Allocation, layer_adaptive
+from ..methods import Allocation, layer_adaptive
 from ..planning.limits import Limits
 from ..planning.make import check_ratio
 

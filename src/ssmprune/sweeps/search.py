@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from math import ceil
 
 from ..bisection import ROUNDING, Largest, bisect
-from ..methods.method import LAST
+from ..methods import LAST
 from .store import Cell, Key
 
 Search = Generator[float, float, Largest]

@@ -15,8 +15,8 @@ from ..apply import read, shrink
 from ..bisection import ratio_for
 from ..calibration.collect import collect
 from ..errors import InputError, one_of
+from ..methods import SURGEON, named
 from ..methods.allocation import kept_count
-from ..methods.method import SURGEON, named
 from ..models.classifier import Classifier
 from ..planning.make import make_plan
 from ..planning.plan import Plan

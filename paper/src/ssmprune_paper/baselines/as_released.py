@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from ssmprune.arrays import Real
 from ssmprune.core.system import DiagonalSystem
-from ssmprune.methods.allocation import layer_adaptive
-from ssmprune.methods.criterion import Evidence
-from ssmprune.methods.method import Method
+from ssmprune.methods import Evidence, Method, layer_adaptive
 
 Single = NDArray[np.float32]
 EPSILON = np.float32(1e-8)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ssmprune.adapters import Adapter
 from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.system import DiagonalSystem
-from ssmprune.methods.allocation import Allocation, layer_adaptive
+from ssmprune.methods import Allocation, layer_adaptive
 from ssmprune.sweeps.balanced import Model, balanced_truncation, rewrite
 
 STEPS = 200  # of descent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ssmprune.errors import InputError
-from ssmprune.methods.method import LAST
+from ssmprune.methods import LAST
 from ssmprune.report.curves import checkpoints, curves
 from ssmprune.sweeps.store import Cell, Results
 

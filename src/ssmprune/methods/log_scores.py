@@ -1,56 +1,13 @@
-"""Criteria: what one state of one layer is worth.
-
-A criterion is a function `(system, evidence) -> log-scores (n,)` in float64; higher is kept, -inf is worth nothing.
-Logarithms, because the scores of one model can span more than a float holds. Every public function of a file in this
-folder is one: `hinf` (the paper's, and with unit B), `pair_hinf`, `h2` and `magnitude` judge a state by its own
-parameters, `random` by nothing; `energy` and `elimination` also look at the second moments of the layer's states.
-"""
+"""Logarithms of gains, for criteria that judge a state by its own parameters: no size of B or C leaves their range."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TypeAlias
 
 import numpy as np
 
 from ..arrays import Complex, Real
-from ..core.moments import Moments, white_noise
 from ..core.system import DiagonalSystem
 
 SMALLEST, LARGEST = 1e-290, 1e300  # beyond them products of squares have lost digits
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a criterion may know of a layer besides its system: moments, and a generator of random numbers."""
-
-    measure: Callable[[], Moments]  # called once, when a criterion asks for the moments
-    rng: np.random.Generator
-
-    @classmethod
-    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
-        """Return what is known of a layer without data: its inputs count as white noise.
-
-        >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
-        >>> Evidence.without_data(system).moments.gram.ravel()
-        array([1.5625, 0.    , 0.    , 0.    ])
-        """
-        return cls(partial(white_noise, system), np.random.default_rng(seed))
-
-    @cached_property
-    def moments(self) -> Moments:
-        """Second moments of the layer's states and inputs, on data or under white noise."""
-        return self.measure()
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences of data were looked at: none before a criterion asks for the moments."""
-        return self.moments.sequences if "moments" in vars(self) else 0
-
-
-Criterion: TypeAlias = Callable[[DiagonalSystem, Evidence], Real]
 
 
 def log_gain(system: DiagonalSystem, loss: Real, power: int) -> Real:

@@ -1,0 +1,115 @@
+"""The methods and criteria there are: those that ship, and those of other packages and files (see `registry`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..registry import Registry
+from .allocation import layer_adaptive, layer_share, pooled, uniform
+from .elimination import elimination
+from .energy import energy
+from .h2 import h2
+from .hinf import hinf, hinf_unit_B, pair_hinf
+from .magnitude import magnitude
+from .method import Criterion, Method
+from .random import random
+
+# From the literature.
+LAST = Method(
+    "last",
+    hinf,
+    layer_adaptive,
+    description="The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
+)
+UNIFORM_HINF = Method(
+    "uniform-hinf", hinf, uniform, description="The largest gain of each state; every layer loses the same share."
+)
+GLOBAL_HINF = Method(
+    "global-hinf", hinf, pooled, description="The largest gain of each state, compared over all layers as it is."
+)
+UNIFORM_MAGNITUDE = Method(
+    "uniform-magnitude",
+    magnitude,
+    uniform,
+    description="The size of each state's parameters; every layer loses the same share.",
+)
+GLOBAL_MAGNITUDE = Method(
+    "global-magnitude", magnitude, pooled, description="The size of each state's parameters, compared over all layers."
+)
+LAMP = Method(
+    "lamp",
+    magnitude,
+    layer_adaptive,
+    description="The size of each state's parameters, as a share of its layer's, compared over all layers.",
+)
+AIRE = Method(
+    "aire",
+    h2,
+    layer_adaptive,
+    description="The average energy of each state's response instead of its largest gain, otherwise as LAST.",
+)
+RANDOM = Method("random", random, uniform, description="States at random, the same share of every layer.")
+
+# Ours.
+LAST_REFITTED = Method(
+    "last+refit",
+    hinf,
+    layer_adaptive,
+    refits=True,
+    description="LAST's choice, and the states that stay are re-fitted on sample inputs.",
+)
+SURGEON = Method(
+    "surgeon",
+    elimination,
+    pooled,
+    refits=True,
+    description="Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
+)
+
+_WITH_NAMES = (
+    LAST,
+    UNIFORM_HINF,
+    GLOBAL_HINF,
+    UNIFORM_MAGNITUDE,
+    GLOBAL_MAGNITUDE,
+    LAMP,
+    AIRE,
+    RANDOM,
+    LAST_REFITTED,
+    SURGEON,
+)
+_CRITERIA: Registry[Criterion] = Registry(
+    "criterion",
+    Callable,
+    "a function (system, evidence) that returns log-scores",
+    shipped=(elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random),
+)
+_METHODS: Registry[Method] = Registry("method", Method, "an object of ssmprune.Method", shipped=_WITH_NAMES)
+
+
+def criteria() -> dict[str, Criterion]:
+    """Return every criterion by name.
+
+    >>> sorted(criteria())
+    ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
+    """
+    return _CRITERIA.found()
+
+
+def named() -> dict[str, Method]:
+    """Return every method by the name the command line knows it by.
+
+    Some methods have names of their own; every other pair is called `criterion/allocation`. What `elimination` says of
+    a state holds only when the others are re-fitted, so all its pairs do that.
+
+    >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
+    (True, True, False)
+    """
+    methods = _METHODS.found()
+    with_names = {(method.criterion, method.allocation) for method in _WITH_NAMES}
+    for name, criterion in criteria().items():
+        for allocation in (uniform, pooled, layer_adaptive, layer_share):
+            if (criterion, allocation) not in with_names:
+                pair = f"{name}/{allocation.__name__}"
+                methods[pair] = Method(pair, criterion, allocation, refits=criterion is elimination)
+    return methods
