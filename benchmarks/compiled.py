@@ -28,7 +28,7 @@ from ssmprune.deploy.c import callable_sources
 from ssmprune.deploy.compiled import compile
 from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.deploy.torch_graph import blank_state
-from ssmprune.models._size import parameters
+from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 
 CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"

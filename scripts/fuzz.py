@@ -39,13 +39,13 @@ from ssmprune.adapters.tree_files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli import main as main_of_cli
 from ssmprune.cli.importing import import_model
-from ssmprune.deploy.quantize import quantize
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
+from ssmprune.quantisation import quantize
 from ssmprune.recovery.resume import load_state, save_state
 from ssmprune.sweeps.store import Cell, Results
 from ssmprune.tasks import cards

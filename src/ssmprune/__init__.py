@@ -60,7 +60,7 @@ from .planning.plan import Plan
 from .pruning import Pruning
 
 if TYPE_CHECKING:
-    from .deploy.quantize import quantize as quantize
+    from .quantisation import quantize as quantize
     from .recovery import recover as recover
 
 __version__ = "0.2.0"
@@ -130,4 +130,4 @@ __all__ = [  # noqa: RUF022 (grouped)
 ]
 
 # These work on torch models alone, and importing ssmprune does not import torch. Not in __all__: `import *` would.
-__getattr__ = names_that_need_torch(__name__, {"quantize": "deploy.quantize", "recover": "recovery"})
+__getattr__ = names_that_need_torch(__name__, {"quantize": "quantisation", "recover": "recovery"})

@@ -6,14 +6,15 @@ Families are recognised; `adapter` names one with its options, or brings a famil
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
+from .arrays import Mask
 from .core.system import DiagonalSystem, states_have
 from .errors import InputError, need_torch
-from .models._history import note
 from .planning.plan import Plan
 
 Model = TypeVar("Model")
@@ -60,7 +61,7 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     pruned, layers = _copy(model, plan, adapter)
     for path, layer in layers.items():
         layer.mask(plan.keep[path])
-    note(pruned, f"masked by {plan.title}")
+    _after_pruning(pruned, layers, plan.title)
     return pruned
 
 
@@ -77,7 +78,7 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
     pruned, layers = _copy(model, plan, adapter)
     for path, layer in layers.items():
         layer.shrink(plan.keep[path])
-    note(pruned, f"pruned by {plan.title}", kept=plan.keep)
+    _after_pruning(pruned, layers, plan.title, plan.keep)
     return pruned
 
 
@@ -105,6 +106,12 @@ def _copy(model: Model, plan: Plan, adapter: Adapter | None) -> tuple[Model, dic
     for path, C in plan.C.items():
         layers[path].refit(plan.keep[path], C, plan.D_change[path])
     return pruned, layers
+
+
+def _after_pruning(model: Any, layers: dict[str, Layer], title: str, kept: Mapping[str, Mask] | None = None) -> None:
+    """Tell each family once, so that models that keep a record of what was done to them can do so."""
+    for family in dict.fromkeys(layer.family for layer in layers.values()):
+        family.after_pruning(model, title, kept)
 
 
 def _check_plan(plan: object) -> None:

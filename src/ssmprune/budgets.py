@@ -526,7 +526,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def megabytes_of(model: Any) -> float:
     """Return how many million bytes the tensors of a model take."""
     need_torch()
-    from .models._size import stored_bytes
+    from .models.checkpoint import stored_bytes
 
     return stored_bytes(model) / 1e6
 

@@ -11,7 +11,7 @@ import ssmprune as sp
 from ssmprune.bench import speed, subjects
 from ssmprune.bench.work import multiply_adds, products
 from ssmprune.deploy.timing import Samples, peak_memory, time_in_turns
-from ssmprune.models._size import parameters, stored_bytes
+from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards

@@ -12,9 +12,9 @@ import torch
 import ssmprune as sp
 from ssmprune import budgets, tasks
 from ssmprune.deploy import build, bundle
-from ssmprune.deploy.quantize import quantize
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.quantisation.quantise import quantize
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from tiny_data import write_mnist

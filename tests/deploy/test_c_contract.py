@@ -14,10 +14,9 @@ import torch
 import ssmprune as sp
 from c_builds import STRICT, Called, build, fed, make, program
 from ssmprune.deploy.c import export_c
-from ssmprune.deploy.quantize import quantize
-from ssmprune.models._grid import whole_numbers
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +112,7 @@ def test_every_choice_occurs(models):
     assert {config.norm for config in configs} == {"batch", "layer"}
     assert {config.backward_delay for config in configs} == {0, 1}
     assert any(0 in config.states for config in configs)
-    grids = {(m.config.family, m.config.tokens, m.grid.bits) for m in models.values() if whole_numbers(m) is not None}
+    grids = {(m.config.family, m.config.tokens, m.grid.bits) for m in models.values() if m.whole_numbers() is not None}
     assert grids == set(itertools.product(("s5", "s4d"), (True, False), (8, 4)))
 
 

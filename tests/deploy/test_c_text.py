@@ -13,8 +13,7 @@ import ssmprune as sp
 from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c
 from ssmprune.deploy.c.source import sources
-from ssmprune.deploy.quantize import quantize
-from ssmprune.models._grid import whole_numbers
+from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +97,7 @@ def test_the_file_holds_the_whole_numbers_of_the_grid(bits):
     assert not whole.any()
     parts = np.stack(digits, axis=2)
     numbers = parts.reshape(len(panels), -1, 8).swapaxes(1, 2).reshape(-1, parts.shape[1] * each)[:width, :width]
-    assert numbers.tolist() == whole_numbers(model)["layers.0.gate.weight"].tolist()
+    assert numbers.tolist() == model.whole_numbers()["layers.0.gate.weight"].tolist()
 
 
 def test_weights_that_have_left_their_grid_are_floats():

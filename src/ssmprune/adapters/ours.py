@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +28,13 @@ class OurFamily(FlatFamily):
             return {}
         kind = getattr(sys.modules[module], name)
         return {path: place for path, place in places.by_path.items() if isinstance(place.module, kind)}
+
+    def after_pruning(self, model: Any, title: str, kept: Mapping[str, Mask] | None) -> None:
+        """Let one of our classifiers bring its grid and its history up to date."""
+        from ..models.classifier import Classifier
+
+        if isinstance(model, Classifier):
+            model.after_pruning(title, kept)
 
     def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""

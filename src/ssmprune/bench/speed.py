@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from ..apply import mask, read, shrink
 from ..deploy.timing import peak_memory, time_in_turns
 from ..methods import LAST, Method
-from ..models._size import parameters, stored_bytes
+from ..models.checkpoint import parameters, stored_bytes
 from ..models.classifier import Classifier
 from ..planning.make import make_plan
 from .subjects import MeasuredModel, inputs

@@ -50,7 +50,7 @@ def quantize(
     """Round the large weights of a model to 8 or 4 bits; --calibrate makes rounding errors offset one another."""
     prepare()
     check_writable(out)
-    from ..deploy.quantize import quantize
+    from ..quantisation.quantise import quantize
 
     model = load(checkpoint)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
@@ -113,7 +113,7 @@ def deploy(bits: int, **options: Any) -> None:
     """
     need_torch()
     from ..deploy import bundle
-    from ..deploy.quantize import check_bits, quantize
+    from ..quantisation.quantise import check_bits, quantize
 
     checkpoint, folder = options["checkpoint"], options["out"]
     check_bits(bits)

@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
 def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
     """Measure the model before and after pruning, and say it with what the budgets came to."""
-    from ..models._size import stored_bytes
+    from ..models.checkpoint import stored_bytes
 
     whole, x = decision.work.model, one_example(decision, checkpoint)
     sizes = [stored_bytes(model) for model in (whole, small)]

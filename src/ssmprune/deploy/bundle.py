@@ -14,7 +14,7 @@ import numpy as np
 from .. import apply
 from ..files import new_folder
 from ..models import save
-from ..models._size import parameters
+from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..tasks import cards
 from . import compute, export

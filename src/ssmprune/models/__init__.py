@@ -1,39 +1,26 @@
-"""Our own S5 and S4D classifiers in torch; they know nothing of pruning.
+"""Our own S5 and S4D classifiers in torch.
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
 is an ordinary model. `s5` and `s4d` are the layers (`_layer`: what they share), `parametrisation` brings their poles
 into discrete time, `s5_kernel`, `s4d_kernel`, `scan` and, for many states of few channels, `_convolution` compute whole
 sequences, `_blocking` cuts batches to the cache;
 `block` puts a layer between a norm and a gate, `classifier` stacks the blocks, `initialisation` says how weights start.
-`checkpoint` saves and loads, `cards` holds what is known of a checkpoint, `config` what a model is made of; `_grid`
-puts weights on 8 or 4 bits, `_size` counts parameters and bytes, `_history` keeps what was done to a
-model.
+`config` says what a model is made of, `checkpoint` saves and loads it and tells its size.
 
-`load` and `save` stand here, so that `import ssmprune` does not import torch.
+Classes are imported when they are asked for, so that `import ssmprune` does not import torch.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from ..errors import need_torch
+from ..errors import names_that_need_torch
+from .checkpoint import load, save
 
 if TYPE_CHECKING:
-    from .classifier import Classifier
+    from .classifier import Classifier as Classifier
+    from .s4d import S4DLayer as S4DLayer
+    from .s5 import S5Layer as S5Layer
 
-
-def load(path: str | os.PathLike[str]) -> Classifier:
-    """Load one of our models, full or shrunk, in evaluation mode."""
-    need_torch()
-    from . import checkpoint
-
-    return checkpoint.load(path)
-
-
-def save(model: Classifier, path: str | os.PathLike[str]) -> None:
-    """Save one of our models as a single safetensors file that `load` reads anywhere."""
-    need_torch()
-    from . import checkpoint
-
-    checkpoint.save(model, path)
+__all__ = ["Classifier", "S4DLayer", "S5Layer", "load", "save"]
+__getattr__ = names_that_need_torch(__name__, {"Classifier": "classifier", "S4DLayer": "s4d", "S5Layer": "s5"})

@@ -1,23 +1,27 @@
-"""Classifiers on disk: one safetensors file with the config in its metadata."""
+"""Classifiers on disk, one safetensors file with the config in its metadata, and how large models are.
+
+Torch is imported when a model is loaded or saved: `ssmprune.load` must exist without it.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
-from . import _grid
-from ._grid import Grid
-from .classifier import Classifier
+from ..quantisation.grid import Grid, restore
 from .config import Config
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .classifier import Classifier
 
 FORMAT, VERSION = "ssmprune-classifier", 1
 FOREIGN = (".pt", ".pth", ".ckpt", ".bin", ".msgpack")  # what other codes save
@@ -26,31 +30,46 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 Location: TypeAlias = str | os.PathLike[str]
 
 
-def save(model: Classifier, path: str | os.PathLike[str]) -> None:
-    """Write the model's config and tensors to one `.safetensors` file."""
+def save(model: Classifier, path: Location) -> None:
+    """Save one of our models as a single `.safetensors` file that `load` reads anywhere.
+
+    >>> import tempfile
+    >>> from ssmprune.models import Classifier
+    >>> model = Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, Path(folder) / "model.safetensors")
+    ...     load(Path(folder) / "model.safetensors").config == model.config
+    True
+    """
+    need_torch()
+    from .classifier import Classifier
+
     if not isinstance(model, Classifier):
         raise InputError(
             f"`save` writes ssmprune's own classifiers; this is {type(model).__name__}. Other pruned torch modules "
             "are written by `save_pruned`, Flax trees by `save_tree`."
         )
-    tensors = {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
+    tensors = model.arrays()
     about = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}
-    tensors, bits = _grid.to_file(model, tensors)
-    if bits is not None:
-        about["bits"] = bits
+    if model.grid is not None and (stored := model.grid.store(tensors)) is not None:
+        tensors, about["bits"] = stored, str(model.grid.bits)
     if model.history:
         about["history"] = json.dumps(model.history)
     save_tensors(path, tensors, about)
 
 
-def load(path: str | os.PathLike[str]) -> Classifier:
-    """Return the model that `save` wrote, in evaluation mode on the CPU, in the precision it was saved in."""
+def load(path: Location) -> Classifier:
+    """Return the model that `save` wrote, full or shrunk, in evaluation mode on the CPU, in its saved precision."""
+    need_torch()
+    import torch
+
     _refuse_foreign(path)
     arrays, about = load_tensors(path, needs_digest=False)  # paper/checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
     config = _config(path, about)
-    arrays, grid = _from_grid(path, config, arrays, about.get("bits"))
-    model = _empty_model(path, config, {name: array.shape for name, array in arrays.items()})
+    model = _empty_model(path, config, arrays)
+    arrays, grid = _from_grid(path, model, arrays, about.get("bits"))
+    _check_shapes(path, model, arrays)
     _check_types(path, model, arrays)
     _check_values(path, arrays, config.width)
     # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
@@ -60,6 +79,24 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     model.load_state_dict(copies, assign=True)
     model.grid, model.history = grid, _history(path, about.get("history", "[]"))
     return model.eval()
+
+
+def parameters(model: nn.Module) -> int:
+    """Return how many numbers training changes, in one of our models or any other of torch."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def stored_bytes(model: nn.Module) -> int:
+    """Return the bytes of all tensors, the parameters and what else a checkpoint holds, as it holds them.
+
+    Weights on a grid of 8 or 4 bits count as such, with their scales.
+    """
+    from .classifier import Classifier
+
+    if isinstance(model, Classifier) and model.grid is not None:
+        arrays = model.arrays()
+        return sum(array.nbytes for array in (model.grid.store(arrays) or arrays).values())
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
 def _refuse_foreign(path: Location) -> None:
@@ -72,15 +109,12 @@ def _refuse_foreign(path: Location) -> None:
         )
 
 
-def _from_grid(path: Location, config: Config, arrays: Arrays, bits: str | None) -> tuple[Arrays, Grid | None]:
+def _from_grid(path: Location, model: Classifier, arrays: Arrays, bits: str | None) -> tuple[Arrays, Grid | None]:
     """Return the weights of a file, whose large ones may be whole numbers with scales."""
     if bits is None:
         return arrays, None
-    _check_complete(path, config, {name: array.shape for name, array in arrays.items()})
     try:
-        with torch.device("meta"):
-            model = Classifier(config)
-        return _grid.from_file(model, arrays, bits)
+        return restore(arrays, _shapes(model), bits)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is damaged or of another kind.") from error
 
@@ -108,27 +142,34 @@ def _config(path: Location, about: dict[str, str]) -> Config:
         raise InputError(f"{path}: {error}") from error
 
 
-def _empty_model(path: Location, config: Config, shapes: dict[str, tuple[int, ...]]) -> Classifier:
-    """Return a model without memory whose names and shapes agree with the file's."""
-    _check_complete(path, config, shapes)
+def _empty_model(path: Location, config: Config, arrays: Arrays) -> Classifier:
+    """Return a model without memory; refuse a config that would claim far more than the file fills."""
+    import torch
+
+    from .classifier import Classifier
+
+    sizes = (config.inputs, config.outputs, config.width, *config.states)
+    numbers = sum(array.size for array in arrays.values())
+    if max(sizes) > 2 * numbers or config.depth > len(arrays):  # two numbers of 4 bits share a byte
+        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
     with torch.device("meta"):
-        model = Classifier(config)
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if missing := sorted(expected.keys() - shapes.keys()):
+        return Classifier(config)
+
+
+def _shapes(model: Classifier) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _check_shapes(path: Location, model: Classifier, arrays: Arrays) -> None:
+    """Refuse arrays whose names and shapes are not the model's."""
+    expected = _shapes(model)
+    if missing := sorted(expected.keys() - arrays.keys()):
         raise InputError(f"{path} lacks the tensors {', '.join(missing)}.")
-    if unexpected := sorted(shapes.keys() - expected.keys()):
+    if unexpected := sorted(arrays.keys() - expected.keys()):
         raise InputError(f"{path} holds tensors its config has no place for: {', '.join(unexpected)}.")
     for name, shape in expected.items():
-        if shapes[name] != shape:
-            raise InputError(f"{path}: {name} has shape {shapes[name]}, but its config asks for {shape}.")
-    return model
-
-
-def _check_complete(path: Location, config: Config, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse a config that would claim far more memory than the file fills."""
-    sizes = (config.inputs, config.outputs, config.width, *config.states)
-    if max(sizes) > 2 * sum(map(math.prod, shapes.values())) or config.depth > len(shapes):  # two numbers a byte
-        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
+        if arrays[name].shape != shape:
+            raise InputError(f"{path}: {name} has shape {arrays[name].shape}, but its config asks for {shape}.")
 
 
 def _check_types(path: Location, model: Classifier, arrays: Arrays) -> None:

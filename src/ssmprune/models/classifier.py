@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..arrays import Mask
 from ..errors import InputError
+from ..quantisation.grid import Grid
 from ._blocking import groups, keep_freed_memory, steps_at_once
-from ._grid import Grid
 from .block import Block
 from .config import Config
 from .initialisation import dense, embedding
@@ -78,6 +81,26 @@ class Classifier(nn.Module):
         for block in other.blocks:
             block.ssm.step_rescale *= factor
         return other
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what a checkpoint holds, parameters and buffers, by name."""
+        return {name: tensor.detach().cpu().numpy() for name, tensor in self.state_dict().items()}
+
+    def whole_numbers(self) -> dict[str, NDArray[np.int8]] | None:
+        """Return the large weights as whole numbers by name; None for a model that is not on a grid."""
+        return None if self.grid is None else self.grid.whole_numbers(self.arrays())
+
+    def record(self, sentence: str) -> None:
+        """Add to the history what was just done to the model; if that took weights off their grid, the grid goes."""
+        if self.grid is not None and self.whole_numbers() is None:
+            self.grid, sentence = None, f"{sentence}, in floats again"
+        self.history = (*self.history, sentence)
+
+    def after_pruning(self, title: str, kept: Mapping[str, Mask] | None = None) -> None:
+        """Bring grid and history up to date after states were masked or, all but those `kept`, removed."""
+        if kept is not None and self.grid is not None:
+            self.grid = self.grid.keep_states(kept)
+        self.record(f"{'masked' if kept is None else 'pruned'} by {title}")
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return logits; `lengths` (batch,) keeps padding out of the pooling, and out of the backward scans.

@@ -25,7 +25,6 @@ from ..adapters import Adapter, layers_of
 from ..calibration import recording
 from ..calibration.recording import Sequences, refuse_what_cannot_run
 from ..errors import InputError, one_of
-from ..models._history import note
 from ..models.classifier import Classifier
 from ..progress import Bar
 from ._batches import batches, micro_batches
@@ -345,7 +344,8 @@ class Recovery(Generic[Model]):
         model.load_state_dict(best)
         before, after = HeldOutScore(*position.before), HeldOutScore(*position.best)
         outcome = Recovered(model, before, after, position.step, position.seconds, position.ended)
-        note(model, f"recovered: {outcome.summary}")
+        if isinstance(model, Classifier):
+            model.record(f"recovered: {outcome.summary}")
         return outcome
 
 

@@ -17,7 +17,7 @@ from ..deploy.compute import forward
 from ..deploy.timing import time_in_turns
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
-from ..models._size import parameters
+from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..pruning import Pruning
 from ..tasks.sample import load_sample

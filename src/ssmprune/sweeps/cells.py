@@ -13,7 +13,7 @@ from ..calibration.batches import Unlabelled
 from ..calibration.refit import FEW
 from ..deploy.timing import time_in_turns
 from ..errors import InputError
-from ..models._size import parameters
+from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..planning.plan import Plan
 from ..tasks.task import Split, Task, fewer

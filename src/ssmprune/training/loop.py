@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
 from ..models import checkpoint
-from ..models._size import parameters
 from ..models.block import measure_statistics
+from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..progress import Bar
 from ..recovery.resume import State, collect_stop_requests, fingerprint, load_state, save_state

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from ...arrays import from_parts
 from ...errors import InputError
-from ...models._grid import bits_of, whole_numbers
 from ...models.block import BatchNorm, Block
 from ...models.classifier import Classifier
 from ...models.s4d import S4DLayer
 from ...models.s5 import S5Layer
+from ...quantisation.grid import bits_of
 from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers, StateScales
 
 
@@ -39,7 +39,7 @@ class _Reader:
     """Reads a model in double precision."""
 
     def __init__(self, model: Classifier) -> None:
-        self.whole, self.grid = whole_numbers(model), model.grid
+        self.whole, self.grid = model.whole_numbers(), model.grid
         self.model = copy.deepcopy(model).double().eval().requires_grad_(False)
 
     def read(self) -> Numbers:
@@ -59,7 +59,7 @@ class _Reader:
         if self.whole is None or self.grid is None:
             return _array(self.model.get_parameter(name)), None, 8
         whole, scales = self.whole[name], self.grid.scales[name]
-        return _array(whole.double()), _array(scales.double()), bits_of(name, tuple(whole.shape), self.grid.bits)
+        return whole.astype(float), scales.astype(float), bits_of(name, whole.shape, self.grid.bits)
 
     def _dense(self, path: str) -> Dense:
         weight, scale, bits = self._weights(f"{path}.weight")

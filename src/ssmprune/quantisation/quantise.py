@@ -21,11 +21,11 @@ from ..calibration.collect import collect
 from ..calibration.recording import Sequences, in_slices
 from ..core.moments import Moments
 from ..errors import InputError
-from ..models._grid import BITS, Grid, bits_of, largest_number, spread_scale
 from ..models.block import BatchNorm, measure_statistics
 from ..models.classifier import Classifier
 from ..models.s4d import S4DLayer
 from ..models.s5 import S5Layer
+from .grid import BITS, Grid, bits_of, largest_number, spread_scale
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
 SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover
@@ -59,21 +59,22 @@ def quantize(
     rounded, batches = copy.deepcopy(model).eval(), None if data is None else take(data, sequences)
     inputs = {} if batches is None else input_moments(rounded, batches)
     states = {} if batches is None else collect(rounded, batches, sequences=None)
-    scales = {}
-    for name, parameter in model.named_parameters():
+    scales, arrays = {}, model.arrays()
+    for name, _ in model.named_parameters():
         owner, _, leaf = name.rpartition(".")
         shape, parts = _rows(model.get_submodule(owner), leaf, inputs.get(owner), states.get(owner))
         if shape:
-            weights = parameter.detach().double().cpu().numpy()
+            weights = arrays[name].astype(np.float64)
             largest = largest_number(bits_of(name, weights.shape, bits))
             numbers, scale = round_weights(weights, shape, parts, largest)
-            scales[name] = torch.from_numpy(scale).to(parameter)
-            values = torch.from_numpy(numbers).to(parameter) * spread_scale(model, name, scales[name])
-            rounded.get_parameter(name).data.copy_(values)
+            scales[name] = scale.astype(arrays[name].dtype)
+            values = numbers.astype(arrays[name].dtype) * spread_scale(name, scales[name], arrays)
+            rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
     if batches is not None:
         move_statistics(model, rounded, batches)
     seen = "" if batches is None else f" on {sum(len(part.x) for part in in_slices(batches))} sequences"
-    rounded.grid, rounded.history = Grid(bits, scales), (*model.history, f"quantised to {bits} bits{seen}")
+    rounded.grid = Grid(bits, scales)
+    rounded.record(f"quantised to {bits} bits{seen}")
     return rounded
 
 
