@@ -18,7 +18,7 @@ import torch
 
 import ssmprune as sp
 from ssmprune.deploy.build import compiler
-from ssmprune.tasks.formats import read_wav
+from ssmprune.tasks import read_wav
 
 WORDS = ("bed", "cat", "down", "eight", "five", "go", "happy", "left", "one", "right", "up", "zero")
 RATE = 8000  # of the model; one second is one clip

@@ -49,10 +49,10 @@ from ssmprune.quantisation import quantize
 from ssmprune.recovery.resume import load_state, save_state
 from ssmprune.sweeps.store import Cell, Results
 from ssmprune.tasks import cards
-from ssmprune.tasks.data import load_or_make, unpack
-from ssmprune.tasks.formats import read_idx, read_records, read_wav, to_idx
+from ssmprune.tasks.formats import read_idx, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.loop import Position
+from ssmprune_paper.tasks.files import load_or_make, read_records, unpack
 from ssmprune_paper.tasks.listops import read_expressions
 from ssmprune_paper.tasks.retrieval import read_pairs
 

@@ -24,7 +24,7 @@ from ssmprune.methods import Evidence, criteria, named
 from ssmprune.models.classifier import Classifier
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
-from ssmprune.tasks.sample import load_sample
+from ssmprune.tasks.smnist import load_sample
 from ssmprune.training import evaluate
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ import ssmprune as sp
 from ssmprune.report import demo
 from ssmprune.report import style as figures
 from ssmprune.tasks.cards import read_card
-from ssmprune.tasks.sample import load_sample
+from ssmprune.tasks.smnist import load_sample
 
 
 @pytest.mark.slow

@@ -13,9 +13,10 @@ import pooch
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import data as _data
-from ssmprune.tasks import get
-from ssmprune.tasks.data import Source, as_found, data_folder, load_or_make, unpack
+from ssmprune.tasks import data, get
+from ssmprune.tasks.data import Source, as_found, data_folder
+from ssmprune_paper.tasks import files
+from ssmprune_paper.tasks.files import load_or_make, unpack
 from tiny_data import write_cifar, write_imdb, write_mnist
 
 
@@ -66,12 +67,12 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"set \$SSMPRUNE_DATA\. .*pooch.*ssmprune\[data\]"):
         data_folder()
     with pytest.raises(InputError, match=r"file\.bin \(4 B\).*pooch.*ssmprune\[data\]"):
-        _data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path)
+        data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path)
 
 
 def test_what_is_there_is_not_fetched(tmp_path):
     (tmp_path / "file.bin").write_bytes(b"here")
-    assert _data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path) == tmp_path / "file.bin"
+    assert data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path) == tmp_path / "file.bin"
 
 
 @pytest.fixture
@@ -96,16 +97,16 @@ def test_a_file_is_fetched_once_with_its_checksum(tmp_path, served):
     content = b"content"
     source = Source("https://example.org/a/file.bin", "7 B", f"md5:{hashlib.md5(content).hexdigest()}")
     served[source.url] = content
-    assert _data.fetch(source, tmp_path / "new").read_bytes() == content
+    assert data.fetch(source, tmp_path / "new").read_bytes() == content
     served.clear()
-    assert _data.fetch(source, tmp_path / "new").read_bytes() == content
+    assert data.fetch(source, tmp_path / "new").read_bytes() == content
 
 
 def test_a_wrong_checksum_leaves_nothing(tmp_path, served):
     source = Source("https://example.org/a/file.bin", "7 B", "md5:" + 32 * "0")
     served[source.url] = b"something else"
     with pytest.raises(InputError, match=r"https://example.org/a/file.bin \(7 B\)"):
-        _data.fetch(source, tmp_path)
+        data.fetch(source, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -152,14 +153,14 @@ def test_no_member_leaves_the_folder(tmp_path, members, message):
 
 def test_bombs_are_bounded(tmp_path, monkeypatch):
     archive = tar(tmp_path / "a.tar.gz", {str(i): b"x" * 100 for i in range(10)})
-    monkeypatch.setattr(_data, "BYTES", 999)
+    monkeypatch.setattr(files, "BYTES", 999)
     with pytest.raises(InputError, match="999 bytes"):
         unpack(archive, tmp_path / "out")
-    monkeypatch.setattr(_data, "BYTES", 1000)
-    monkeypatch.setattr(_data, "MEMBERS", 9)
+    monkeypatch.setattr(files, "BYTES", 1000)
+    monkeypatch.setattr(files, "MEMBERS", 9)
     with pytest.raises(InputError, match="9 files"):
         unpack(archive, tmp_path / "out")
-    monkeypatch.setattr(_data, "MEMBERS", 10)
+    monkeypatch.setattr(files, "MEMBERS", 10)
     assert len(list(unpack(archive, tmp_path / "out").iterdir())) == 10
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import runpy
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import read_idx
-from ssmprune.tasks.sample import load_sample, make_sample
+from ssmprune.tasks.smnist import load_sample
 from tiny_data import idx, write_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -103,7 +105,8 @@ def test_the_images_in_the_package():
 
 def test_the_sample_takes_the_first_of_each_digit(tmp_path):
     write_mnist(tmp_path / "all", count=1250)
-    make_sample(tmp_path / "all", tmp_path / "some")
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "sample_mnist.py"))
+    script["make_sample"](tmp_path / "all", tmp_path / "some")
     everything, some = (get("smnist").load("test", tmp_path / part) for part in ("all", "some"))
     assert np.array_equal(some.batch(range(1000)).x, everything.batch(range(1000)).x)
     assert len(some) == 1000

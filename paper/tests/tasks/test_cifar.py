@@ -7,8 +7,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks.data import load_or_make_records
-from ssmprune.tasks.formats import read_records
+from ssmprune_paper.tasks.files import load_or_make_records, read_records
 from tiny_data import write_cifar
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks.data import unpack
+from ssmprune_paper.tasks.files import unpack
 from tiny_data import KNOWN, write_all, write_lra_pathfinder, write_tsv
 
 TIMES = 40

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import get
-from ssmprune.tasks.formats import read_wav
+from ssmprune.tasks import get, read_wav
 from tiny_data import WORDS, write_speech, write_wav
 
 

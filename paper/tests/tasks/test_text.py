@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import formats as _formats
-from ssmprune.tasks import get
-from ssmprune.tasks.formats import read_rows
-from ssmprune_paper.tasks.padding import Documents
+from ssmprune.tasks import Documents, get
+from ssmprune_paper.tasks import files
+from ssmprune_paper.tasks.files import read_rows
 from ssmprune_paper.tasks.text import token_table, vocabulary
 from tiny_data import write_imdb, write_pairs
 
@@ -132,7 +131,7 @@ def test_empty_files_and_documents(tmp_path):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(_formats, "LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "LONGEST_LINE", 100)
     path = tmp_path / "a.tsv"
     path.write_text("a\t" + "b" * 97 + "\n")
     assert len(list(read_rows(path, 2))) == 1

@@ -20,7 +20,7 @@ from ..models import load
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..pruning import Pruning
-from ..tasks.sample import load_sample
+from ..tasks.smnist import load_sample
 from ..training import evaluate
 from . import trade_off
 

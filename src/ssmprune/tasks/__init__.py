@@ -1,12 +1,34 @@
-"""Tasks: data sets with their sizes, what models are trained and evaluated on.
+"""Tasks: data sets with their sizes, on which models are trained and evaluated.
 
-`task` says what a task and its splits are, `catalogue` finds tasks by name. `smnist` is the one that ships, with a
-`sample` of MNIST inside the package; docs/extending.md follows a task of your own from its data to a report. `data`
-finds, fetches, unpacks and keeps files, `formats` reads them; `cards` say which task a checkpoint was trained on.
+`task` says what a task and its splits are, `catalogue` finds tasks by name. `smnist` is the task that ships, with a
+sample of its images inside the package; docs/extending.md follows a task of your own from its data to a report. `data`
+finds and fetches files, `formats` reads them, `padding` makes batches of texts of different lengths; `cards` say which
+task a checkpoint was trained on.
 """
 
 from .catalogue import found, get
-from .formats import read_idx
-from .task import Batch, Split, Task, features, split_published
+from .data import Source, fetch
+from .formats import read_idx, read_wav
+from .padding import Documents
+from .task import Batch, Inputs, Lengths, Split, Task, features, fewer, split_published
 
-__all__ = ["Batch", "Split", "Task", "features", "found", "get", "read_idx", "split_published"]
+__all__ = [  # noqa: RUF022 (grouped)
+    # a task and its examples
+    "Task",
+    "Split",
+    "Batch",
+    "Inputs",
+    "Lengths",
+    "features",
+    "split_published",
+    "fewer",
+    # tasks by name
+    "found",
+    "get",
+    # files
+    "Source",
+    "fetch",
+    "read_idx",
+    "read_wav",
+    "Documents",
+]

@@ -1,4 +1,4 @@
-"""Readers of the formats that data sets are published in: idx, wav, tab-separated text, records of bytes."""
+"""Readers of formats that data sets are published in: idx and wav."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import math
 import struct
 import wave
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..files import existing, read_whole
+from ..files import read_whole
 
 DEFLATE_RATIO = 1032  # no deflate stream grows more than this, so a larger claim is false
 LARGEST_IDX = 512 * 2**20
 LARGEST_WAV = 16 * 2**20
-LONGEST_LINE = 16 * 2**20
 
 
 def read_idx(path: Path, dims: int) -> NDArray[np.uint8]:
@@ -81,35 +79,3 @@ def read_wav(path: Path) -> tuple[NDArray[np.int16], int]:
     if len(samples) < 2 * count:
         raise InputError(f"{path} is cut short: {2 * count} bytes of samples announced, {len(samples)} there.")
     return np.frombuffer(samples, "<i2").astype(np.int16, copy=False), rate
-
-
-def read_rows(path: Path, columns: int) -> Iterator[list[bytes]]:
-    """Yield the fields of every line of a tab-separated file without quoting, as many as `columns`."""
-    try:
-        with existing(path).open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST_LINE):
-                number += 1
-                fields = line.rstrip(b"\r\n").split(b"\t")
-                if len(fields) != columns or (len(line) == LONGEST_LINE and not line.endswith(b"\n")):
-                    raise InputError(
-                        f"{path}, line {number}: {len(fields)} columns in {len(line):,} bytes; "
-                        f"expected {columns} in at most {LONGEST_LINE:,}."
-                    )
-                yield fields
-    except OSError as error:
-        raise InputError(f"Cannot read {path} ({error}).") from error
-
-
-def read_records(path: Path, pixels: int) -> NDArray[np.uint8]:
-    """Return records (examples, 1 + pixels) mapped from a file: a byte for the label, then the pixels.
-
-    The format of CIFAR-10's binary version and of our own pictures; nothing is read before it is used.
-    """
-    try:
-        size = existing(path).stat().st_size
-        if size == 0 or size % (1 + pixels):
-            raise InputError(f"{path} has {size} bytes, not a multiple of {1 + pixels}; fetch it again.")
-        return np.memmap(path, np.uint8, "r").reshape(-1, 1 + pixels)
-    except OSError as error:
-        raise InputError(f"Cannot read {path} ({error}).") from error

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ssmprune.tasks.data import Source, provide_folder
-from ssmprune.tasks.formats import read_records
+from ssmprune.tasks import Source
+
+from .files import provide_folder, read_records
 
 SOURCE = Source(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "162 MB", "md5:c32a1d4ab5d03f1284b67883e8d87530"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ssmprune.tasks.task import Inputs, Lengths, Split, Task, split_published
+from ssmprune.tasks import Inputs, Lengths, Split, Task, split_published
 
 from .cifar import read_cifar
 

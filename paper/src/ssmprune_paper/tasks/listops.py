@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.progress import track
-from ssmprune.tasks.data import Arrays, cache_folder, find_folder, load_or_make
-from ssmprune.tasks.formats import read_rows
-from ssmprune.tasks.task import Inputs, Lengths, Split, Task
+from ssmprune.tasks import Documents, Inputs, Lengths, Split, Task
 
+from .files import Arrays, cache_folder, find_folder, load_or_make, read_rows
 from .listops_trees import TOKENS, draw
-from .padding import Documents
 
 FOLDERS = ("listops", "listops-1000", ".")
 LRA_LENGTHS = (500, 2000)

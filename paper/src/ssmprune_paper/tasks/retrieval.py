@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
-from ssmprune.tasks.data import find_folder
-from ssmprune.tasks.formats import read_rows
-from ssmprune.tasks.task import Inputs, Lengths, Split, Task
+from ssmprune.tasks import Documents, Inputs, Lengths, Split, Task
 
-from .padding import Documents
+from .files import find_folder, read_rows
 from .topics import shares, sort_words
 
 Numbers = NDArray[np.int64]

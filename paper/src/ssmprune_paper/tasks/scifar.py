@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssmprune.tasks.task import Split, Task, features, split_published
+from ssmprune.tasks import Split, Task, features, split_published
 
 from .cifar import read_cifar
 

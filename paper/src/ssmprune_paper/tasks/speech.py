@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
 from ssmprune.progress import track
-from ssmprune.tasks.data import Source, provide_folder
-from ssmprune.tasks.formats import read_wav
-from ssmprune.tasks.task import Split, Task, features
+from ssmprune.tasks import Source, Split, Task, features, read_wav
+
+from .files import provide_folder
 
 SOURCE = Source(
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
 from ssmprune.progress import track
-from ssmprune.tasks.data import Source, provide_folder
-from ssmprune.tasks.task import Inputs, Lengths, Split, Task, split_published
+from ssmprune.tasks import Documents, Inputs, Lengths, Source, Split, Task, split_published
 
-from .padding import Documents
+from .files import provide_folder
 
 SOURCE = Source(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
