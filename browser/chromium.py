@@ -13,14 +13,13 @@ PATIENCE = 30  # seconds
 
 
 @contextmanager
-def chromium(downloads, size=(1280, 1600)):
-    """A browser that logs its console and every request, and saves downloads without asking."""
+def chromium(size=(1280, 1600)):
+    """A browser that logs its console and every request."""
     options = webdriver.ChromeOptions()
     for flag in [*FLAGS, f"--window-size={size[0]},{size[1]}"]:
         options.add_argument(flag)
     options.binary_location = "/usr/bin/chromium"
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     try:
         yield driver

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from chromium import Page, chromium
 
@@ -15,7 +14,7 @@ PICTURES = {
 
 def main(report: Path, folder: Path) -> None:
     """Write the pictures."""
-    with TemporaryDirectory() as downloads, chromium(downloads) as driver:
+    with chromium() as driver:
         page = Page(driver, report.resolve())
         for name, ((width, height), dark, point) in PICTURES.items():
             size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

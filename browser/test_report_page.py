@@ -1,6 +1,7 @@
-"""The report in a real browser: what is chosen is shown, the plan is the file, nothing comes from elsewhere."""
+"""The report in a real browser: what is chosen is shown, plans are linked, nothing comes from elsewhere."""
 
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -20,15 +21,10 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def downloads(tmp_path_factory):
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def opened(results, downloads, tmp_path_factory):
+def opened(results, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     write(results, path)
-    with chromium(downloads) as driver:
+    with chromium() as driver:
         yield Page(driver, path)
 
 
@@ -72,7 +68,7 @@ def test_the_slider_goes_from_nothing_to_the_largest_ratio(page):
     page.wait_for("tiny-s5", "last", 0, 0)
     assert page.text("#accuracy") == "95.0 %"
     assert page.text("#plan-note") == "Nothing is pruned here."
-    assert not page.find("#download").is_enabled()
+    assert not page.find("#plan").is_displayed()
     assert page.column("poles", "pruned poles", "x") == []
     slider.send_keys(Keys.END)
     page.wait_for("tiny-s5", "last", 0.75, 0)
@@ -92,7 +88,7 @@ def test_the_methods_switch(page):
     page.wait_for("tiny-s5", "unstructured-random", 0.5, 0)
     assert page.column("poles", "pruned poles", "x") == []
     assert "does not choose among the states" in page.text("#poles-note")
-    assert not page.find("#download").is_enabled()
+    assert not page.find("#plan").is_displayed()
 
 
 def test_arrow_keys_switch_methods(page):
@@ -166,7 +162,7 @@ def test_it_is_usable_at_any_width(page, width, dark):
             assert (
                 page.driver.execute_script(f"return charts['{chart[1:]}'].roots()[0].inner_width") > 0.6 * box["width"]
             )
-        for part in page.driver.find_elements("css selector", "select, button, fieldset label, #ratio"):
+        for part in page.driver.find_elements("css selector", "select, a, fieldset label, #ratio"):
             if part.is_displayed():
                 assert part.rect["x"] >= 0, part.text
                 assert part.rect["x"] + part.rect["width"] <= width, part.text
@@ -187,18 +183,13 @@ def test_models_and_layers_switch(page):
     assert page.text("#subtitle").startswith("tiny-s4d on smnist")
 
 
-@pytest.mark.parametrize(("label", "method"), [("LAST", "last"), ("Surgeon", "surgeon")])
-def test_the_downloaded_plan_is_the_file_and_shrinks_the_model(page, results, downloads, label, method):
-    page.method(label)
+def test_the_plan_is_linked_where_it_lies(page, results):
+    page.method("Surgeon")
     page.find("#ratio").send_keys(Keys.END)
-    page.wait_for("tiny-s5", method, 0.75, 0)
-    page.find("#download").click()
-    original = plan_of(results, method, 0.75)
-    arrived = downloads / original.name
-    page.wait(lambda: arrived.is_file() and arrived.read_bytes() == original.read_bytes())
-    model = sp.load(results.checkpoint_file("tiny-s5"))
-    assert sum(sp.shrink(model, sp.Plan.load(arrived)).config.states) == 5
-    assert page.text("#command").endswith(f"tiny-s5.safetensors {arrived.name} --out small.safetensors")
+    page.wait_for("tiny-s5", "surgeon", 0.75, 0)
+    path = plan_of(results, "surgeon", 0.75)
+    assert page.find("#plan").get_attribute("href") == path.as_uri()
+    assert shlex.split(page.text("#command"))[3:] == ["--from-plan", str(path), "--out", "small.safetensors"]
 
 
 def test_the_address_opens_a_point(page):
@@ -224,7 +215,7 @@ def test_light_and_dark_are_both_legible(page):
 
 
 def test_everything_to_use_has_a_name_and_can_be_reached(page):
-    for selector in ("#model", "#ratio", "#layer", "#download", *(f"input[value='{name}']" for name in METHODS)):
+    for selector in ("#model", "#ratio", "#layer", "#plan", *(f"input[value='{name}']" for name in METHODS)):
         assert page.find(selector).accessible_name, selector
     for chart in CHARTS:
         assert page.find(chart).aria_role in ("img", "image")
@@ -234,7 +225,7 @@ def test_everything_to_use_has_a_name_and_can_be_reached(page):
         focused = page.driver.switch_to.active_element
         reached.append(focused.get_attribute("id") or focused.get_attribute("name"))
         focused.send_keys(Keys.TAB)
-    assert {"model", "method", "ratio", "layer", "download"} <= set(reached)
+    assert {"model", "method", "ratio", "layer", "plan"} <= set(reached)
 
 
 def _lightness(colour):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
-from ssmprune.report.curves import curves
+from ssmprune.report import method_curves
 from ssmprune.report.style import STYLES
 from ssmprune.sweeps.store import Results
 from ssmprune_paper import figures
@@ -21,7 +21,7 @@ def drawn(results, kind, **chosen):
 
 
 def test_curves_are_means_over_seeds_of_the_sweeps_own_cells(results):
-    found = curves(results, "tiny-s5")
+    found = method_curves(results, "tiny-s5")
     assert list(found) == METHODS
     assert found["last"].ratios == [0, *RATIOS]
     np.testing.assert_allclose(found["last"].accuracy, 0.95)

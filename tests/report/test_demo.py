@@ -7,6 +7,7 @@ import pytest
 import ssmprune as sp
 from ssmprune.report import demo
 from ssmprune.report import style as figures
+from ssmprune.report.trade_off import draw_accuracies
 from ssmprune.tasks.cards import read_card
 from ssmprune.tasks.smnist import load_sample
 
@@ -33,7 +34,7 @@ def test_compiled_it_counts_the_same_answers(monkeypatch):
     assert compiled[1].speed > 0
 
 
-ROWS = [demo.Row(ratio, 8, 1000, 1.0, {"Surgeon": 1 - ratio / 2, "LAST": 0.5}) for ratio in (0.0, 1.0)]
+ROWS = [demo.DemoRow(ratio, 8, 1000, 1.0, {"Surgeon": 1 - ratio / 2, "LAST": 0.5}) for ratio in (0.0, 1.0)]
 
 
 def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, tmp_path, ssmprune, capsys):
@@ -75,6 +76,14 @@ def test_the_shipped_model_has_a_card():
 
 
 def test_figures_are_refused_in_unknown_kinds(tmp_path):
-    drawn = figures.trade_off({"LAST": [1.0, 0.5]}, [0, 1], 1.0, "title")
+    drawn = draw_accuracies({"last": [1.0, 0.5]}, [0, 1], 1.0, "title")
     with pytest.raises(sp.InputError, match=r"'\.doc'; end the name in \.png"):
         figures.save_figure(drawn, tmp_path / "figure.doc")
+
+
+def test_a_method_looks_the_same_in_the_demo_as_in_any_figure():
+    (axes,) = demo.picture(ROWS).axes
+    look = {line.get_label(): (line.get_color(), line.get_marker()) for line in axes.get_lines()}
+    for name in ("surgeon", "last"):
+        style = figures.styles(["mine", "random", name])[name]
+        assert look[figures.label(name)] == (style["color"], style["marker"])

@@ -12,6 +12,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.report import table_formats
 from ssmprune.report.page import write
+from ssmprune.report.page.data import collect_data
 from ssmprune.sweeps.sweeping import _different_names
 from ssmprune.tasks.cards import write_card
 from tiny_results import renamed, tiny_results
@@ -114,12 +115,13 @@ def test_the_terminal_shows_names_letter_by_letter(name, ssmprune, tmp_path):
 
 
 def test_commands_to_copy_are_quoted(clean, tmp_path):
-    from ssmprune.report.page.data import _command
-
     found = renamed(clean, tmp_path / "results", "x")
-    found.about["checkpoints"][0]["file"] = "a; touch owned.safetensors"
-    cell = next(cell for cell in found.cells if cell.method == "last")
-    assert shlex.split(_command(found, cell))[2] == "a; touch owned.safetensors"
+    entry = found.about["checkpoints"][0]
+    file = tmp_path / "a; touch owned.safetensors"
+    shutil.copy(entry["file"], file)
+    entry["file"] = str(file)
+    point = collect_data(found, tmp_path)["models"][0]["curves"]["last"][1]
+    assert shlex.split(point["command"])[2] == str(file)
 
 
 def test_names_of_checkpoints_never_leave_their_folder(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ssmprune.report.curves import label
+from ssmprune.report import label
 from ssmprune.report.table_formats import Table, fixed
 
 from . import paper

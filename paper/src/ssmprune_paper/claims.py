@@ -15,7 +15,7 @@ from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.models import load
 from ssmprune.planning.make import make_plan
-from ssmprune.report.curves import curves, label
+from ssmprune.report import label, method_curves
 from ssmprune.report.significance import LEVEL, correlation, interval_of_signs, probability_of_means
 from ssmprune.report.table_formats import Table
 from ssmprune.sweeps.store import FULL, Cell
@@ -127,7 +127,7 @@ def _layers(query: Query) -> Row:
 
 def _last_in_the_middle(query: Query) -> dict[str, Cell]:
     """Return LAST's cell at the middle ratio of every checkpoint that has one."""
-    by_name = {entry["name"]: curves(query.results, entry["name"]).get(LAST.name) for entry in query.entries()}
+    by_name = {entry["name"]: method_curves(query.results, entry["name"]).get(LAST.name) for entry in query.entries()}
     return {name: curve.cells[MIDDLE][0] for name, curve in by_name.items() if curve and MIDDLE in curve.cells}
 
 
@@ -139,7 +139,7 @@ def _spread(cell: Cell) -> float:
 
 def _rivals(query: Query, checkpoint: str) -> tuple[Cell, Cell] | None:
     """Return the cells of LAST and Uniform at the middle ratio, on the sweep's own examples."""
-    by_method = curves(query.results, checkpoint)
+    by_method = method_curves(query.results, checkpoint)
     pair = [by_method[name].cells.get(MIDDLE) for name in ("last", "uniform-hinf") if name in by_method]
     found = [cells[0] for cells in pair if cells]
     return (found[0], found[1]) if len(found) == 2 else None

@@ -19,10 +19,8 @@ from ssmprune.bisection import GRID
 from ssmprune.deploy.compute import choose
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
-from ssmprune.report import table_formats
-from ssmprune.report.table_formats import Table
-from ssmprune.sweeps import Session, runners
-from ssmprune.sweeps.store import Cell, Results
+from ssmprune.report import Table, table_formats
+from ssmprune.sweeps import Cell, Results, Session, runners
 
 from . import figures, reproduce, tables
 

@@ -14,7 +14,7 @@ from ssmprune.bisection import Largest
 from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
 from ssmprune.methods import LAST
-from ssmprune.report.curves import label
+from ssmprune.report import label
 from ssmprune.report.significance import interval
 from ssmprune.report.table_formats import Mean, Table, fixed
 from ssmprune.report.tables import accuracy_table

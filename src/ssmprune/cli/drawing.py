@@ -25,6 +25,5 @@ def report(results: ResultsFolder, out: Out = Path("report.html"), as_json: Json
         "page": str(out),
         "size": f"{written['bytes'] / 1e6:.1f} MB",
         "plans": written["plans"],
-        "not in it": written["left out"],
     }
     show({"page": str(out), **written}, as_json, table("Report", [row]))

@@ -1,7 +1,36 @@
-"""What sweeps have found, for people.
+"""What sweeps have found, for people: a page, a table, a figure.
 
-`query` asks the results, `curves` has what is drawn of them, `significance` says how sure a figure is. `tables` are the
-paper's tables with its own numbers (`paper`) beside ours, `averages` those over tasks, `claims` what the paper says and
-whether it holds here; `table_formats` writes them. `figures` draws; `page` is everything on one page to explore.
-`reproduce` does the paper's experiments, `demo` shows the checkpoint that ships with the package.
+`page` is everything on one page to explore; `tables` has the table of a sweep, `table_formats` writes tables;
+`trade_off` draws accuracy against ratio. Below them, `curves` has what is drawn, `significance` how sure a figure is,
+`style` the colour, mark and name of each method. `demo` shows the checkpoint that ships with the package.
 """
+
+from .curves import Curve, checkpoints, method_curves, systems
+from .significance import Paired, compare, interval
+from .style import COLOURS, label, need_matplotlib, panels, save_figure, shared_legend, styles
+from .table_formats import FORMATS, Mean, Table, escape_markdown, fixed, markdown_rows
+from .trade_off import draw_sweep
+
+__all__ = [
+    "COLOURS",
+    "FORMATS",
+    "Curve",
+    "Mean",
+    "Paired",
+    "Table",
+    "checkpoints",
+    "compare",
+    "draw_sweep",
+    "escape_markdown",
+    "fixed",
+    "interval",
+    "label",
+    "markdown_rows",
+    "method_curves",
+    "need_matplotlib",
+    "panels",
+    "save_figure",
+    "shared_legend",
+    "styles",
+    "systems",
+]

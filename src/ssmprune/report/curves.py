@@ -1,4 +1,4 @@
-"""What figures and the page draw of a sweep: curves of accuracies, layers, the names of methods."""
+"""What figures and the page draw of a sweep: curves of accuracies, and the layers of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models import load
 from ..sweeps.store import FULL, Cell, Results
+from .style import PALETTE
 
 FEW = 6  # curves that a picture shows at once
-# What a reader wants to see first: the method that wins, the paper's, and what they are measured by.
-FIRST = ("surgeon", "last", "uniform-hinf", "global-hinf", "last+refit", "random")
 
 
 @dataclass(frozen=True)
@@ -45,28 +44,27 @@ class Curve:
         return self.cells[min(self.cells, key=lambda other: abs(other - ratio))][0]
 
 
-def curves(results: Results, checkpoint: str) -> dict[str, Curve]:
+def method_curves(results: Results, checkpoint: str) -> dict[str, Curve]:
     """Return the curve of every method of the sweep that has cells for the checkpoint."""
-    cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _on_the_grid(cell, results.about)]
+    cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _is_on_grid(cell, results.about)]
     full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
     if not full:
         raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep continue.")
     by_method = {}
     for method in results.about["methods"]:
         fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]
-        own = sorted(fair, key=lambda cell: (cell.ratio, cell.seed))
         points: dict[float, list[Cell]] = {0.0: full}
-        for cell in own:
+        for cell in sorted(fair, key=lambda cell: (cell.ratio, cell.seed)):
             points.setdefault(cell.ratio, []).append(cell)
-        if own:
+        if fair:
             by_method[method] = Curve(points)
     return by_method
 
 
-def _on_the_grid(cell: Cell, about: dict[str, Any]) -> bool:
-    """Return whether a cell is of the sweep's own grid, not of a search, all test examples or another sampling rate."""
-    own = cell.split == about["split"] and cell.rate == 1 and cell.examples <= about["examples"]
-    return own and cell.ratio in (0, *about["ratios"])
+def _is_on_grid(cell: Cell, about: dict[str, Any]) -> bool:
+    """Return whether a cell is of the announced grid, not of a search, all test examples or another sampling rate."""
+    usual = cell.split == about["split"] and cell.rate == 1 and cell.examples <= about["examples"]
+    return usual and cell.ratio in (0, *about["ratios"])
 
 
 def checkpoints(results: Results) -> list[str]:
@@ -80,23 +78,11 @@ def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
     return apply.read(load(results.checkpoint_file(checkpoint)), unstable="keep")
 
 
-def label(method: str) -> str:
-    """Return what figures call a method.
-
-    >>> label("uniform-hinf"), label("surgeon-without-data"), label("last+refit")
-    ('Uniform H∞', 'Surgeon without data', 'LAST + refit')
-    """
-    spellings = {"last": "LAST", "lamp": "LAMP", "aire": "AIRE", "hinf": "H∞", "h2": "H2"}
-    words = method.replace("+", " + ").replace("-", " ").replace("/", " / ").split()
-    text = " ".join(spellings.get(word, word) for word in words)
-    return text[:1].upper() + text[1:]
-
-
 def shown_first(methods: list[str], most: int = FEW) -> list[str]:
-    """Return the methods that a picture shows unless it is asked for others, at most so many.
+    """Return the methods that a picture shows unless it is asked for others: at most so many, as in `PALETTE`.
 
     >>> shown_first(["last", "lamp", "random"])
     ['last', 'random', 'lamp']
     """
-    ranked = sorted(methods, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    ranked = sorted(methods, key=lambda name: PALETTE.index(name) if name in PALETTE else len(PALETTE))
     return ranked[:most]

@@ -1,4 +1,4 @@
-"""The demo: a trained model pruned by the surgeon and the paper's methods, on images; both ship with the package."""
+"""The demo: a trained model pruned by five methods and evaluated on images; model and images ship with ssmprune."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..apply import read
 from ..bisection import GRID
 from ..deploy.compute import forward
 from ..deploy.timing import time_in_turns
@@ -22,7 +21,7 @@ from ..models.classifier import Classifier
 from ..pruning import Pruning
 from ..tasks.smnist import load_sample
 from ..training import evaluate
-from . import trade_off
+from .trade_off import draw_accuracies
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
 EVALUATIONS = 1 + len(GRID) * len(METHODS)  # how often `tick` is called
-TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model: of many short ones few meet a busy moment
+TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model; of many short passes few meet a busy moment
 
 
 @dataclass(frozen=True)
-class Row:
-    """One pruning ratio: states and parameters that the surgeon leaves, its speed-up, and each method's accuracy."""
+class DemoRow:
+    """A pruning ratio: states and parameters that the surgeon leaves, its speed-up, and each method's accuracy."""
 
     ratio: float
     states: int
@@ -44,7 +43,9 @@ class Row:
     accuracy: dict[str, float]
 
 
-def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch") -> list[Row]:
+def demo(
+    tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch"
+) -> list[DemoRow]:
     """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
 
     engine: that of `deploy.compute` which evaluates, and whose speed is reported.
@@ -68,20 +69,16 @@ def demo(tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GR
         small[ratio] = pruned["Surgeon"]
     speed = _speed(small, torch.from_numpy(images.batch(np.arange(TIMED)).x), engine)
     return [
-        Row(ratio, _states(candidate), parameters(candidate), speed[ratio], accuracies[ratio])
+        DemoRow(ratio, sum(candidate.layer_states.values()), parameters(candidate), speed[ratio], accuracies[ratio])
         for ratio, candidate in small.items()
     ]
 
 
-def picture(rows: list[Row]) -> Figure:
+def picture(rows: list[DemoRow]) -> Figure:
     """Draw the accuracies of a demo."""
-    curves = {name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
+    curves = {METHODS[name].name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
     title = "A trained sMNIST S5, pruned without retraining"
-    return trade_off(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
-
-
-def _states(model: Classifier) -> int:
-    return sum(system.states for system in read(model).values())
+    return draw_accuracies(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
 
 
 @torch.no_grad()

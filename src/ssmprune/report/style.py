@@ -1,4 +1,4 @@
-"""How figures look: legible in print, told apart by marker and line as well as by colour."""
+"""How figures look: methods are told apart by marker and line as well as by colour, and look the same everywhere."""
 
 from __future__ import annotations
 
@@ -28,13 +28,49 @@ STYLES: list[Style] = [
     {"color": colour, "marker": marker, "linestyle": line, "markerfacecolor": "white"}
     for colour, marker, line in zip(COLOURS, reversed(MARKERS), ["--", "-", ":", "-.", "--", "-", "-."], strict=True)
 ]
+# The methods in the order in which a reader wants to see them: the method that wins, the paper's, and what they are
+# measured by. Each has the style of its place in demo, figures and page.
+PALETTE = (
+    "surgeon",
+    "last",
+    "uniform-hinf",
+    "global-hinf",
+    "random",
+    "last+refit",
+    "balanced",
+    "surgeon-without-data",
+    "lamp",
+    "aire",
+    "uniform-magnitude",
+    "global-magnitude",
+)
 WIDTH = 2.7  # inches of a panel, three to a page
 LINE = 0.19  # inches of a line in a legend
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each name; the same names in the same order look the same everywhere."""
-    return dict(zip(names, cycle(STYLES), strict=False))
+    """Return a style for each name: that of `PALETTE`, or for another name the next that is free.
+
+    >>> styles(["mine", "last"])["last"] == styles(["last"])["last"], styles(["mine", "last"])["mine"] == STYLES[0]
+    (True, True)
+    """
+    names = list(names)
+    looks = {name: STYLES[PALETTE.index(name)] for name in names if name in PALETTE}
+    free = [style for style in STYLES if style not in looks.values()]
+    looks |= zip((name for name in names if name not in looks), cycle(free), strict=False)
+    return {name: looks[name] for name in names}
+
+
+def label(method: str) -> str:
+    """Return what figures call a method.
+
+    >>> label("uniform-hinf"), label("surgeon-without-data"), label("last+refit")
+    ('Uniform H∞', 'Surgeon without data', 'LAST + refit')
+    """
+    spellings = {"last": "LAST", "lamp": "LAMP", "aire": "AIRE", "hinf": "H∞", "h2": "H2"}
+    words = method.replace("+", " + ").replace("-", " ").replace("/", " / ").split()
+    text = " ".join(spellings.get(word, word) for word in words)
+    return text[:1].upper() + text[1:]
 
 
 def need_matplotlib() -> None:

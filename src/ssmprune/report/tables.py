@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..sweeps.store import FULL, Cell, Results
-from .curves import checkpoints, curves, label
+from .curves import checkpoints, method_curves
 from .significance import compare
+from .style import label
 from .table_formats import Mean, Table
 
 
@@ -15,7 +16,7 @@ def accuracy_table(results: Results) -> Table:
     rows = []
     compared = {cell.checkpoint for cell in results.cells if cell.method == FULL}
     for name in (name for name in checkpoints(results) if name in compared):
-        for method, curve in curves(results, name).items():
+        for method, curve in method_curves(results, name).items():
             full = curve.cells[0.0][0]
             accuracies = {f"{ratio:.0%}": _point(full, seeds) for ratio, seeds in curve.cells.items()}
             rows.append({"checkpoint": name, "method": label(method), **accuracies})

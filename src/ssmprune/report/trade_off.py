@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..sweeps.store import Results
-from .curves import Curve, checkpoints, curves, label, shown_first
-from .style import Style, panels, shared_legend, styles
+from .curves import Curve, checkpoints, method_curves, shown_first
+from .style import Style, label, panels, shared_legend, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def draw(results: Results, choice: object = None) -> Figure:
+def draw_sweep(results: Results) -> Figure:
     """Draw six methods on all checkpoints of a sweep; the band around a curve is the deviation over its seeds."""
     names, shown = checkpoints(results), shown_first(results.about["methods"])
     looks = styles(results.about["methods"])
     figure, axes = panels(len(names), width=3.4 if len(names) > 1 else 6.0, height=3.0 if len(names) > 1 else 4.0)
     for panel, name in zip(axes, names, strict=True):
-        by_method = curves(results, name)
+        by_method = method_curves(results, name)
         for method in (name for name in shown if name in by_method):
             _band(panel, by_method[method], looks[method])
         _frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
@@ -31,12 +31,14 @@ def draw(results: Results, choice: object = None) -> Figure:
     return figure
 
 
-def trade_off(accuracies: Mapping[str, Sequence[float]], ratios: Sequence[float], full: float, title: str) -> Figure:
+def draw_accuracies(
+    accuracies: Mapping[str, Sequence[float]], ratios: Sequence[float], full: float, title: str
+) -> Figure:
     """Draw one panel from accuracies by method at `ratios`; `full` is the unpruned model's."""
     figure, [axes] = panels(1, width=6.4, height=4.0)
     looks = styles(accuracies)
     for name, values in accuracies.items():
-        axes.plot(100 * np.array(ratios), 100 * np.array(values), label=name, markersize=5, **looks[name])
+        axes.plot(100 * np.array(ratios), 100 * np.array(values), label=label(name), markersize=5, **looks[name])
     _frame(axes, full, title)
     axes.legend(frameon=False, loc="lower left")
     return figure

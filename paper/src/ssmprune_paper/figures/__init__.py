@@ -1,6 +1,7 @@
 """Figures: every plain module here is a kind of figure, and has a function `draw(results, choice)`.
 
-`trade_off` has accuracies of all checkpoints; `scores`, `states`, `poles` and `memory` show one of them; `stability`
+The trade-off, with the accuracies of all checkpoints, is that of `ssmprune.report`; `scores`, `states`, `poles` and
+`memory` show one of them; `stability`
 is the same for every sweep. `choice` says which model a figure shows, `style` how it looks, `pole_panels` is what
 the two figures of poles share.
 """
@@ -12,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ssmprune.errors import one_of
-from ssmprune.report import trade_off
-from ssmprune.report.curves import checkpoints
-from ssmprune.report.style import need_matplotlib, save_figure
+from ssmprune.report import checkpoints, draw_sweep, need_matplotlib, save_figure
 from ssmprune.sweeps.store import Results
 
 from . import memory, poles, scores, stability, states
@@ -33,8 +32,9 @@ def found() -> dict[str, Callable[[Results, Choice], Figure]]:
     >>> sorted(found())
     ['memory', 'poles', 'scores', 'stability', 'states', 'trade-off']
     """
-    modules = (memory, poles, scores, stability, states, trade_off)
-    return {module.__name__.split(".")[-1].replace("_", "-"): module.draw for module in modules}
+    modules = (memory, poles, scores, stability, states)
+    kinds = {module.__name__.split(".")[-1]: module.draw for module in modules}
+    return kinds | {"trade-off": lambda results, choice: draw_sweep(results)}
 
 
 def draw(kind: str, results: Results, choice: Choice) -> Figure:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
-from ssmprune.report.curves import checkpoints, curves
+from ssmprune.report import checkpoints, method_curves
 from ssmprune.sweeps.store import Cell, Results
 
 
@@ -27,7 +27,7 @@ def choose(
     if not names:
         raise InputError(f"{results.folder} has no finished cell yet; let the sweep continue.")
     checkpoint = _one_of("checkpoint", checkpoint, names, names[0])
-    by_method = curves(results, checkpoint)
+    by_method = method_curves(results, checkpoint)
     if not by_method:
         raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep continue.")
     usual = LAST.name if LAST.name in by_method else next(iter(by_method))
@@ -37,7 +37,7 @@ def choose(
 
 def cell_with_plan(results: Results, choice: Choice) -> Cell:
     """Return the chosen cell, which must have a plan."""
-    cell = curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
+    cell = method_curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
     if not results.plan_path(cell).is_file():
         raise InputError(
             f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "

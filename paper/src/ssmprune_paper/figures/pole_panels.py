@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ssmprune.arrays import Complex
-from ssmprune.report.curves import label, systems
-from ssmprune.report.style import COLOURS, panels, shared_legend
+from ssmprune.report import COLOURS, label, panels, shared_legend, systems
 from ssmprune.sweeps.store import Results
 
 from .choice import Choice, cell_with_plan

@@ -9,8 +9,7 @@ import numpy as np
 from ssmprune.arrays import Real
 from ssmprune.methods.allocation import descending, energy_normalised
 from ssmprune.planning.make import make_plan
-from ssmprune.report.curves import systems
-from ssmprune.report.style import panels, shared_legend, styles
+from ssmprune.report import panels, shared_legend, styles, systems
 from ssmprune.sweeps.store import Results
 
 from .choice import Choice

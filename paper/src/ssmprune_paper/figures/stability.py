@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ssmprune.report.style import COLOURS, panels
+from ssmprune.report import COLOURS, panels
 from ssmprune.sweeps.store import Results
 
 from .choice import Choice

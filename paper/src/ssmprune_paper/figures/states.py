@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssmprune.report.curves import curves, label
-from ssmprune.report.style import panels, shared_legend, styles
+from ssmprune.report import label, method_curves, panels, shared_legend, styles
 from ssmprune.sweeps.store import Results
 
 from .choice import Choice
@@ -18,7 +17,7 @@ def draw(results: Results, choice: Choice) -> Figure:
     """Draw the states of each layer; methods that remove none are left out."""
     shrinking = {
         method: curve
-        for method, curve in curves(results, choice.checkpoint).items()
+        for method, curve in method_curves(results, choice.checkpoint).items()
         if any(cell.pruned for cells in curve.cells.values() for cell in cells)
     }
     layers = next(iter(shrinking.values())).cells[0.0][0].states

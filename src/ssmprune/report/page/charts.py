@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import need
-from ..style import styles
+from ..style import Style
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
@@ -26,24 +25,24 @@ def library() -> str:
     return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
 
 
-def charts(methods: Iterable[str]) -> dict[str, Any]:
+def charts(looks: Mapping[str, Style]) -> dict[str, Any]:
     """Return the charts as JSON for the browser's library, by the id of the element that shows each.
 
-    methods: in the order in which they are offered; the page decides whose curves are seen.
+    looks: of every method; the page decides whose curves are seen.
     """
     _need_bokeh()
     from bokeh.core.types import ID
     from bokeh.embed import json_item
 
-    drawn = {"trade-off": _trade_off(list(methods)), "states": _states(), "poles": _poles()}
+    drawn = {"trade-off": _trade_off(looks), "states": _states(), "poles": _poles()}
     return {name: json_item(chart, ID(name)) for name, chart in drawn.items()}
 
 
-def _trade_off(methods: list[str]) -> Figure:
+def _trade_off(looks: Mapping[str, Style]) -> Figure:
     chart = _chart(360, x_axis_label="states pruned", y_axis_label="accuracy", y_range=(0, 1.04), x_range=(-0.03, 1.03))
     _percent(chart)
     chart.line("ratio", "accuracy", source=_source("unpruned", "ratio", "accuracy"), color="gray", name="unpruned line")
-    for method, look in styles(methods).items():
+    for method, look in looks.items():
         source, dash = _source(method, "ratio", "accuracy", "low", "high", "label"), DASHES[look["linestyle"]]
         chart.segment("ratio", "low", "ratio", "high", name=f"interval {method}", line_width=2, source=source)
         chart.line("ratio", "accuracy", name=f"line {method}", line_dash=dash, source=source)
@@ -95,7 +94,7 @@ def _legend_above(chart: Figure) -> None:
 
 
 def _chart(height: int, **options: Any) -> Figure:
-    """Return an empty chart without colours of its own, so that it suits a light and a dark page."""
+    """Return an empty chart without colours, so that it suits a light and a dark page."""
     from bokeh.plotting import figure
 
     chart = figure(
@@ -139,12 +138,3 @@ def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
 
 def _need_bokeh() -> None:
     need("bokeh", "report", "The report needs Bokeh")
-
-
-def embed(data: Any) -> str:
-    r"""Return JSON that can stand inside a script element, which neither `</script` in it ends nor `<!--` prolongs.
-
-    >>> print(embed("<!--<script>"))
-    "\u003c!--\u003cscript>"
-    """
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

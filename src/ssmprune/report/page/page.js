@@ -7,10 +7,8 @@ const data = parsed("data");
 const chosen = { model: data.models[0], method: data.methods[0].name, ratio: 0.5, layer: 0, plane: "distance" };
 const drawn = new Set(data.methods.slice(0, data.first).map((method) => method.name)); // whose curves are seen
 const RIVAL = "last"; // what stands beside the chosen method
-const inflated = new Map(); // pieces of plan files that were unpacked, by number
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 const charts = {}; // name -> the library's document of a chart
-let turn = 0; // counts what was asked for, so that a late answer does not overwrite a newer one
 
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 const thousands = (count) => count.toLocaleString("en");
@@ -18,7 +16,6 @@ const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const extreme = (choose, numbers) => numbers.reduce((a, b) => choose(a, b), 0);
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const singles = (text) => new Float32Array(bytes(text).buffer);
-const quoted = (word) => /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`; // for a shell
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const curve = () => chosen.model.curves[chosen.method];
 const labelled = (name) => data.methods.find((method) => method.name === name).label;
@@ -36,14 +33,12 @@ function point() {
   return curve().reduce((a, b) => (Math.abs(b.ratio - chosen.ratio) < Math.abs(a.ratio - chosen.ratio) ? b : a));
 }
 
-async function piece(number) {
-  if (!inflated.has(number)) {
-    const [count, text] = Array.isArray(data.pieces[number]) ? data.pieces[number] : [0, data.pieces[number]];
-    const stream = new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const content = new Uint8Array(await new Response(stream).arrayBuffer());
-    inflated.set(number, count ? Uint8Array.from({ length: count }, (_, i) => (content[i >> 3] >> (7 - (i & 7))) & 1) : content);
-  }
-  return inflated.get(number);
+/** Which states of a layer a point keeps, a number 0 or 1 each; null where it has no plan. */
+function kept(at, place) {
+  if (!at.keep) return null;
+  const bits = bytes(at.keep[place]);
+  const count = singles(chosen.model.layers[place].decay).length;
+  return Uint8Array.from({ length: count }, (_, i) => (bits[i >> 3] >> (7 - (i & 7))) & 1);
 }
 
 const source = (chart, name) => charts[chart].get_model_by_name(name);
@@ -175,40 +170,27 @@ function rival(at) {
 }
 
 function showPlan(at) {
-  const file = at.file ?? "plan.safetensors";
-  element("download").disabled = !at.plan;
-  element("plan-note").textContent = at.plan ? `${file} says which states stay; shrink the model with it:`
-    : at.file ? "This plan carries re-fitted weights and is too large for the page. Make it again, then it lies in results/plans:"
-    : at.ratio === 0 ? "Nothing is pruned here." : "This method has no plan: it does not choose among the states.";
-  element("command").textContent = at.plan ? `ssmprune shrink ${quoted(chosen.model.file)} ${quoted(file)} --out small.safetensors` : at.command ?? "";
-  element("command").hidden = !element("command").textContent;
-}
-
-async function download() {
-  const at = point();
-  const parts = await Promise.all(at.plan.map(piece));
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: "application/octet-stream" }));
-  link.download = at.file;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  const link = element("plan");
+  link.hidden = element("command").hidden = !at.plan;
+  link.href = link.textContent = at.plan ?? "";
+  element("plan-note").textContent = at.plan ? "The plan says which states stay; shrink the model with it:"
+    : at.ratio === 0 ? "Nothing is pruned here."
+    : "There is no plan: the method does not choose among the states, or the plan was not beside the results.";
+  element("command").textContent = at.command ?? "";
 }
 
 /** Show what is chosen, everywhere. */
-async function show() {
-  const mine = ++turn;
+function show() {
   const at = point();
-  const keep = at.keep ? await piece(at.keep[chosen.layer]) : null;
-  if (mine !== turn) return;
   const slider = element("ratio");
   slider.max = curve().length - 1;
   slider.value = curve().indexOf(at);
   slider.setAttribute("aria-valuetext", percent(at.ratio));
   element("ratio-text").textContent = percent(at.ratio);
-  element("method-note").textContent = data.methods.find((method) => method.name === chosen.method).line;
+  element("method-note").textContent = data.methods.find((method) => method.name === chosen.method).description;
   drawTradeOff(at);
   drawStates(at);
-  drawPoles(at, keep);
+  drawPoles(at, kept(at, chosen.layer));
   showCards(at);
   showPlan(at);
   history.replaceState(null, "", "#" + new URLSearchParams({ model: chosen.model.name, method: chosen.method, ratio: at.ratio }));
@@ -238,9 +220,9 @@ function chooseModel(model) {
     label.append(box, swatch, method.label);
     return label;
   }));
-  element("lines").lastElementChild.replaceChildren(...methods.filter((method) => method.line).flatMap((method) => [
+  element("lines").lastElementChild.replaceChildren(...methods.filter((method) => method.description).flatMap((method) => [
     Object.assign(document.createElement("dt"), { textContent: method.label }),
-    Object.assign(document.createElement("dd"), { textContent: method.line })]));
+    Object.assign(document.createElement("dd"), { textContent: method.description })]));
   element("layer").replaceChildren(...model.layers.map((layer, i) => new Option(layer.name, i)));
   element("model").value = model.name;
   element("subtitle").textContent = `${model.name} on ${model.task}: no retraining, accuracy on up to ${thousands(data.about.examples)} `
@@ -278,7 +260,6 @@ function listen() {
   element("layer").addEventListener("change", (event) => { chosen.layer = Number(event.target.value); show(); });
   element("plane").addEventListener("change", (event) => { chosen.plane = event.target.value; show(); });
   charts.poles.roots()[0].properties.inner_width.change.connect(show);
-  element("download").addEventListener("click", download);
   element("controls").addEventListener("submit", (event) => event.preventDefault());
   darkness.addEventListener("change", () => { paint(); show(); });
 }
@@ -306,7 +287,7 @@ async function main() {
   }
   paint();
   listen();
-  await show();
+  show();
 }
 
 main();
