@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from html.parser import HTMLParser
 
 import pytest
