@@ -21,7 +21,7 @@ from .adapters import Adapter
 from .apply import read
 from .arrays import Real, is_number
 from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
-from .calibration.batches import Padded, Unlabelled, take
+from .calibration.batches import Padded, Unlabelled
 from .calibration.collect import collect_states
 from .core.moments import moment_bytes
 from .errors import InputError, need_torch
@@ -40,7 +40,7 @@ from .planning.plan import Plan
 from .pruning import Pruning, refuse_beyond_memory
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from .models.classifier import Classifier
 
@@ -479,36 +479,15 @@ class Accuracy:
         need_torch()
         import torch
 
+        from .calibration.answers import logits_and_labels
+
         right = total = 0
         with torch.no_grad(), evaluating(model):
-            for x, labels, *_ in self.batches:
-                if len(labels):
-                    given, wanted = _answers(model, x, labels)
-                    right, total = right + int((given == wanted).sum()), total + wanted.numel()
+            for batch in self.batches:
+                if len(batch[1]):
+                    logits, wanted = logits_and_labels(model, batch)
+                    right, total = right + int((logits.argmax(-1) == wanted).sum()), total + len(wanted)
         return right / total
-
-
-def _answers(model: nn.Module, x: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    """Return the classes that a model finds most probable, and those that are right."""
-    import torch
-
-    from .calibration.recording import Sequences, answer
-
-    [batch] = take([x if isinstance(x, Padded) else [x]], None)
-    sequences = Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch)
-    logits, wanted = answer(model, sequences), torch.as_tensor(labels).cpu()
-    if logits is None:
-        raise InputError(f"max_loss counts right answers; {type(model).__name__} answers with no tensor of logits.")
-    given = logits.argmax(-1).cpu()
-    steps = sequences.x.shape[:2]
-    if sequences.lengths is not None and wanted.shape == steps and given.ndim == 1:  # an answer for every step
-        wanted = wanted[torch.arange(steps[1]) < sequences.lengths.cpu()[:, None]]
-    if given.shape != wanted.shape:
-        raise InputError(
-            f"max_loss counts right answers: labels of shape {tuple(wanted.shape)} do not go with answers of shape "
-            f"{tuple(given.shape)}; give one class for each answer."
-        )
-    return given, wanted
 
 
 @contextmanager

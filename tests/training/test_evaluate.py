@@ -1,4 +1,4 @@
-"""Batch norms' statistics for evaluation, and the engine that computes it."""
+"""What is evaluated: splits and labelled batches, by which engine, with which statistics of batch norms."""
 
 from __future__ import annotations
 
@@ -157,3 +157,37 @@ def test_auto_is_torch_where_nothing_can_be_written(monkeypatch):
 def test_only_our_own_classifiers_are_compiled():
     with pytest.raises(sp.InputError, match="got Linear"), compute.forward(torch.nn.Linear(1, 1), "compiled"):
         pass
+
+
+def test_labelled_batches_count_as_their_split():
+    torch.manual_seed(1)
+    model = Classifier(CONFIG).train()
+    split = padded_split(model.config)
+    parts = [split.batch(range(start, start + 5)) for start in (0, 5, 10)]
+    expected = evaluate(model, split, 5)
+    assert evaluate(model, [(sp.Padded(part.x, part.lengths), part.y) for part in parts]) == expected
+    assert model.training
+    assert (evaluate(model, [(part.x, part.y) for part in parts])).loss != expected.loss  # padding counts
+
+
+def test_any_model_of_logits_is_evaluated():
+    model = torch.nn.Linear(2, 3)
+    x = torch.randn(4, 6, 2)
+    with torch.no_grad():
+        labels = model(x).argmax(-1)
+    seen = evaluate(model, [(x, labels), (x[:2].numpy(), (labels[:2] + 1) % 3)])
+    assert (seen.accuracy, seen.examples) == (24 / 36, 36)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "no batches"),
+        ([torch.zeros(3, 4, 2)], "labelled batch is .* got Tensor"),
+        ([(torch.zeros(3, 4, 2), torch.zeros(3))], "give one class for each answer"),
+        (TOY.load("test", "."), "our own classifiers; to evaluate Linear"),
+    ],
+)
+def test_data_that_cannot_be_evaluated_are_refused(data, message):
+    with pytest.raises(sp.InputError, match=message):
+        evaluate(torch.nn.Linear(2, 3), data)

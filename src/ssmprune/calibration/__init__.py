@@ -4,4 +4,5 @@
 `refit` re-fits a pruned model layer by layer. Below them, `recording` runs a model and records what enters and leaves
 its layers, `passes` stops it at every layer, `strided` computes states at one in s steps. Torch is imported when a
 model arrives.
+`answers` puts a model's answers to labelled batches beside the right ones.
 """

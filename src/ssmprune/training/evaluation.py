@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..budgets import evaluating
+from ..calibration.answers import logits_and_labels
 from ..deploy.compute import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
@@ -66,8 +69,11 @@ def score(sums: Tensor) -> Score:
     return Score(loss / examples, right / examples, int(examples))
 
 
-def check_fits(model: Classifier, split: Split) -> None:
+def check_fits(model: nn.Module, split: Split) -> None:
     """Refuse data that are not of the model's kind."""
+    if not isinstance(model, Classifier):
+        kind = type(model).__name__
+        raise InputError(f"A split is for our own classifiers; to evaluate {kind}, give batches (x, labels).")
     config = model.config
     sizes = {"inputs": (config.inputs, split.inputs), "outputs": (config.outputs, split.outputs)}
     for what, (has, needed) in sizes.items():
@@ -104,11 +110,36 @@ def tally_split(
 
 
 def evaluate(
-    model: Classifier, split: Split, batch: int = 50, engine: str = "torch", tick: Tick = lambda count: None
+    model: nn.Module,
+    data: Split | Iterable[Any],
+    batch: int = 50,
+    engine: str = "torch",
+    tick: Tick = lambda count: None,
 ) -> Score:
-    """Return loss and accuracy of `model` on the whole of `split`, computed by torch or one of `deploy.compute`."""
-    check_fits(model, split)
-    return score(tally_split(model, split, batch, np.arange(len(split)), engine, tick))
+    """Return the loss and accuracy of a classifier on labelled data.
+
+    model: one of ours; with labelled batches, any torch model that gives logits, for each sequence or each step.
+    data: a split of a task, or batches (x, labels) or (Padded(x, lengths), labels), such as a DataLoader gives.
+    batch: how many examples of a split are evaluated at once.
+    engine: what computes a split, "torch", "compiled" or "auto", which compiles where there is a C compiler.
+    tick: called with the number of examples that were evaluated.
+
+    >>> model = nn.Linear(2, 3)
+    >>> evaluate(model, [(torch.randn(5, 7, 2), torch.zeros(5, 7, dtype=torch.long))]).examples
+    35
+    """
+    if isinstance(data, Split):
+        check_fits(model, data)
+        return score(tally_split(model, data, batch, np.arange(len(data)), engine, tick))
+    sums = torch.zeros(3, dtype=torch.float64)
+    with torch.no_grad(), evaluating(model):
+        for labelled in data:
+            logits, labels = logits_and_labels(model, labelled)
+            sums += tally(logits, labels).cpu()
+            tick(len(labels))
+    if not sums[2]:
+        raise InputError("There is nothing to evaluate: no batches came.")
+    return score(sums)
 
 
 @torch.no_grad()

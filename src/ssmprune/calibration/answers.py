@@ -1,0 +1,43 @@
+"""A torch model's answers to labelled batches, beside the right ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from .batches import Padded, take
+from .recording import Sequences, answer
+
+
+def is_labelled(batch: Any) -> bool:
+    """Say whether a batch is (x, labels) or (Padded(x, lengths), labels)."""
+    return isinstance(batch, tuple | list) and not isinstance(batch, Padded) and len(batch) > 1
+
+
+def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    """Return logits (answers, classes) and the right classes (answers,), on the same device.
+
+    A model answers for each sequence, or at each step; steps that are padding do not count.
+    """
+    if not is_labelled(batch):
+        kind = type(batch).__name__
+        raise InputError(f"A labelled batch is (x, labels) or (ssmprune.Padded(x, lengths), labels); got {kind}.")
+    x, labels, *_ = batch
+    [inputs] = take([x if isinstance(x, Padded) else [x]], None)
+    sequences = Sequences(*inputs) if isinstance(inputs, Padded) else Sequences(inputs)
+    logits = answer(model, sequences)
+    if logits is None:
+        raise InputError(f"Right answers cannot be counted: {type(model).__name__} answers with no tensor of logits.")
+    right = torch.as_tensor(labels).to(logits.device)
+    steps = sequences.x.shape[:2]
+    if sequences.lengths is not None and right.shape == steps and logits.ndim == 2:  # an answer at each step
+        right = right[torch.arange(steps[1], device=right.device) < sequences.lengths.to(right.device)[:, None]]
+    if logits.shape[:-1] != right.shape:
+        raise InputError(
+            f"Right answers cannot be counted: labels of shape {tuple(right.shape)} do not go with answers of shape "
+            f"{tuple(logits.shape[:-1])}; give one class for each answer."
+        )
+    return logits.flatten(0, -2), right.flatten()
