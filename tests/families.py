@@ -161,7 +161,7 @@ def state_spaces_diag(rng):
             y += kernels_applied(C[1], poles_bar, later[::-1], 2)[::-1]
         return y
 
-    return StateSpacesDiag(disc, transform, both), state, run, False
+    return StateSpacesDiag(disc=disc, real_transform=transform, bidirectional=both), state, run, False
 
 
 def state_spaces_dplr(rng):
@@ -196,7 +196,7 @@ def state_spaces_dplr(rng):
             y += [sum(K[1, :, j] * u[k + 1 + j] for j in range(len(u) - k - 1)) + 0 * u[k] for k in range(len(u))]
         return y
 
-    return StateSpacesDPLR("exp", both), state, run, None
+    return StateSpacesDPLR(real_transform="exp", bidirectional=both), state, run, None
 
 
 def dplr_kernel(A, P, B, C, dt, length):

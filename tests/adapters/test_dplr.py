@@ -13,7 +13,7 @@ from ssmprune.adapters.state_spaces_dplr import StateSpacesDPLR
 from ssmprune.models.initialisation import hippo_n
 
 STATE = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
-DPLR = StateSpacesDPLR("exp", False)
+DPLR = StateSpacesDPLR(real_transform="exp", bidirectional=False)
 DAMAGED = STATE | {"layer.kernel.P": torch.full((1, 8, 8, 2), torch.nan)}
 
 
@@ -36,7 +36,7 @@ def test_the_condition_of_legs_is_that_of_its_matrix():
     k = np.arange(16)
     matrix = -np.where(k[:, None] > k, np.sqrt(np.outer(2 * k + 1, 2 * k + 1)), np.diag(k + 1.0))
     assert f"{np.linalg.cond(np.linalg.eig(matrix)[1]):.1g}" == "8e+10"
-    (system,) = sp.read(legs(4), adapter=StateSpacesDPLR("exp", False)).values()
+    (system,) = sp.read(legs(4), adapter=StateSpacesDPLR(real_transform="exp", bidirectional=False)).values()
     continuous = 2 * np.tanh(system.log_poles / 2) / np.exp(-3.0)
     close(np.sort_complex(continuous), np.array([-4, -3, -2, -1], complex), 1e-9)
 
@@ -45,7 +45,9 @@ def test_dplr_without_its_low_rank_part_is_diagonal():
     state = legs(8, scale=0.0)
     (system,) = sp.read(state, adapter=DPLR).values()
     plain = {name: value for name, value in state.items() if not name.endswith((".P", "l_kernel"))}
-    (diagonal,) = sp.read(plain, adapter=StateSpacesDiag("bilinear", "exp", False)).values()
+    (diagonal,) = sp.read(
+        plain, adapter=StateSpacesDiag(disc="bilinear", real_transform="exp", bidirectional=False)
+    ).values()
     u = np.random.default_rng(0).normal(size=(30, 1))
     close(system.simulate(u), diagonal.simulate(u), 1e-9)
 

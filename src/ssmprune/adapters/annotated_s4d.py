@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,10 +34,6 @@ class AnnotatedS4D(GridFamily):
             channel=np.repeat(np.arange(channels), states),
             pole_form="clip",
         )
-
-    def importer(self) -> Callable[..., importing.Classifier]:
-        """Return `classifier`, which imports whole models."""
-        return self.classifier
 
     def classifier(
         self, tree: Mapping[str, Any], *, classification: bool, prenorm: bool, dropout: float = 0.0

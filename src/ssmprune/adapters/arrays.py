@@ -49,6 +49,13 @@ class ArrayPlace:
         """The torch module, whose attributes record options, or None in a tree of arrays."""
         return None if isinstance(self.owner, Mapping) else self.owner
 
+    def around(self) -> Iterator[ArrayPlace]:
+        """Yield the places that hold this one, from the inside outwards."""
+        place = self.parent
+        while place is not None:
+            yield place
+            place = place.parent
+
     def __contains__(self, name: str) -> bool:
         """Tell whether there is an array of this name."""
         return name in self.keys

@@ -76,11 +76,11 @@ class Adapter(ABC):
         raise InputError(f"The family {self.name} does not say how to convert its layers to ours.")
 
     def importer(self) -> Callable[..., Any] | None:
-        """Return the function that makes our classifier from a tree of a whole model; None where there is none.
+        """Return the function that makes our classifier from a tree of a whole model: `classifier`, if there is one.
 
         Its keyword arguments, with their types, are the questions that `ssmprune import` asks.
         """
-        return None
+        return getattr(self, "classifier", None)
 
     def calling_module(self, path: str) -> str:
         """Return the path of the torch module that takes and gives whole sequences when the layer at `path` runs."""

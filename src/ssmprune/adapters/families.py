@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import Complex, Mask
+from ..arrays import Complex, Mask, Real
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from .arrays import ArrayPlace, Places, places_of
@@ -56,7 +56,7 @@ class ArrayFamily(Adapter):
             call = f"{type(self).__name__}({', '.join(f'{name}=...' for name in self.asked)})"
             raise InputError(
                 f"A tree of {self.name} does not record {', '.join(missing)}. Say what the model was trained with: "
-                f"adapter={call}, from ssmprune.adapters.{self.name}."
+                f"adapter={call}, from {type(self).__module__}."
             )
 
 
@@ -92,6 +92,10 @@ class GridFamily(ArrayFamily):
             f"Calibration cannot watch a layer of {self.name} at work: it only computes a kernel. Bring the model into "
             "our own layers (`ssmprune import`, or sp.convert layer by layer), or prune without data."
         )
+
+    def feed_through(self, layer: ArrayPlace, channels: int) -> Real:
+        """Return D (H,) of the block around a kernel, else zeros."""
+        return next((place["D"].ravel() for place in layer.around() if "D" in place), np.zeros(channels))
 
     def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set entries of C to zero; all shapes stay."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -47,10 +47,6 @@ class FlaxS5(FlatFamily):
             conj_sym=bool(self.conj_sym),
             step_rescale=self.step_rescale,
         )
-
-    def importer(self) -> Callable[..., importing.Classifier]:
-        """Return `classifier`, which imports whole models."""
-        return self.classifier
 
     def classifier(
         self,

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Mask, is_count
-from ..core.system import DiagonalSystem
+from ..arrays import is_count
+from ..core import ChannelLayout, DiagonalSystem
 from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
-from . import Adapter, Layer, layers_of
 from .arrays import is_torch_module
+from .base import Adapter
+from .layers import Layer, layers_of
 
 FORMAT, VERSION = "ssmprune-pruned-module", 1
 Model = TypeVar("Model")
@@ -43,7 +44,7 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
 
 
 def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter | None = None) -> Model:
-    """Return a copy of a freshly built module that is cut and filled to be the one that `save_pruned` wrote.
+    """Return a copy of a freshly built module, cut and filled so that it is the one that `save_pruned` wrote.
 
     model: built as the one that was pruned, with all its states; it is left as it is.
     adapter: of a family that is not recognised by itself, as when it was pruned.
@@ -83,17 +84,17 @@ def _check_module(model: Any, function: str) -> None:
 
 
 def _states(system: DiagonalSystem) -> int | list[int]:
-    """Return the number of stored states, where channels have states of their own for each of them."""
-    if system.channel is None:
-        return system.n
-    return [int(count) for count in np.bincount(system.channel, minlength=system.inputs)]
+    """Return the number of stored states, or of those in each channel where channels have states of their own."""
+    layout = ChannelLayout.of(system)
+    counts: list[int] = np.bincount(layout.channel, minlength=layout.channels).tolist()
+    return counts[0] if system.channel is None else counts
 
 
 def _entries(path: Any, about: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         states, kinds = json.loads(about["states"]), json.loads(about["kinds"])
-        wrong = [n for count in states.values() for n in (count if isinstance(count, list) else [count])]
-        if not all(map(is_count, wrong)) or not set(kinds.values()) <= {"complex", "bfloat16"}:
+        counts = [n for count in states.values() for n in (count if isinstance(count, list) else [count])]
+        if not all(map(is_count, counts)) or not set(kinds.values()) <= {"complex", "bfloat16"}:
             raise ValueError("wrong numbers of states or kinds of tensors")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a whole pruned module ({error!r}); it is damaged.") from error
@@ -107,25 +108,16 @@ def _cut(layer: Layer, states: int | list[int], path: Any) -> None:
     counts, there = np.atleast_1d(states), np.atleast_1d(whole)
     if counts.shape != there.shape or (counts > there).any():
         raise InputError(
-            f"{path}: layer {layer.path!r} has {_said(states)} there and {_said(whole)} in the model given; build the "
-            "model with the sizes it had before it was pruned."
+            f"{path}: layer {layer.path!r} has {_describe(states)} there and {_describe(whole)} in the model given; "
+            "build the model with the sizes it had before it was pruned."
         )
     if (counts < there).any():
-        layer.shrink(_first(counts, system))
+        layout = ChannelLayout.of(system)
+        layer.shrink(np.asarray(layout.slot < counts[layout.channel]))
 
 
-def _said(states: int | list[int]) -> str:
+def _describe(states: int | list[int]) -> str:
     return f"{states} states" if isinstance(states, int) else f"{sum(states)} states in {len(states)} channels"
-
-
-def _first(counts: Any, system: DiagonalSystem) -> Mask:
-    """Return a mask of the first states, of every channel where channels have their own."""
-    if system.channel is None:
-        return np.asarray(np.arange(system.n) < counts[0])
-    keep = np.zeros(system.n, bool)
-    for channel, count in enumerate(counts):
-        keep[np.flatnonzero(system.channel == channel)[:count]] = True
-    return keep
 
 
 def _fill(model: Any, tensors: dict[str, Any], path: Any) -> None:
@@ -143,7 +135,7 @@ def _fill(model: Any, tensors: dict[str, Any], path: Any) -> None:
 
 
 def _to_array(tensor: Any) -> tuple[Any, str | None]:
-    """Return a tensor as numpy, with its kind where files have none of the kind."""
+    """Return a tensor as an array that a file can hold, and the kind of a tensor that it cannot hold as it is."""
     import torch
 
     if tensor.is_complex():

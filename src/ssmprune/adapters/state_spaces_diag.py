@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from ..arrays import Mask, Real, from_parts
+from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError, one_of
 from .arrays import ArrayPlace, Places
 from .families import GridFamily
@@ -24,14 +24,10 @@ TRANSFORMS: dict[str, Callable[[Real], Real]] = {
 }
 
 
-@dataclass(frozen=True)
-class StateSpacesDiag(GridFamily):
-    """Reads and masks `SSMKernelDiag`; A and B may be shared by channels (n_ssm < H), then C still tells them apart.
+@dataclass(frozen=True, kw_only=True)
+class StateSpacesKernel(GridFamily):
+    """What the kernels of state-spaces/s4 share; a module knows its options, a state dict does not."""
 
-    A module knows its options, a state dict does not.
-    """
-
-    disc: Literal["zoh", "bilinear", "dss"] | None = None  # "dss" is known and refused
     real_transform: Transform | None = None  # how -Re A is stored, usually "exp"
     bidirectional: bool | None = None  # of the convolution around the kernel
     imag_transform: Transform = "none"
@@ -39,6 +35,57 @@ class StateSpacesDiag(GridFamily):
     dt_fast: bool = False
     bandlimit: float | None = None
     is_real: bool = False
+
+    def options(self, layer: ArrayPlace) -> Self:
+        """Return the options that a module records, or those given for a state dict, unless no state has a gain."""
+        options, module = self, layer.module
+        if module is None:
+            self.ask()
+        else:
+            recorded: dict[str, Any] = {"real_transform": getattr(module, "real_type", "exp")}  # its older name
+            names = (field.name for field in fields(self))
+            recorded |= {name: getattr(module, name) for name in names if hasattr(module, name)}
+            outside = (place.module.bidirectional for place in layer.around() if hasattr(place.module, "bidirectional"))
+            options = replace(self, **recorded | {"bidirectional": bool(next(outside, False))})
+        options._refuse_unusual(layer)
+        return options
+
+    def _refuse_unusual(self, layer: ArrayPlace) -> None:
+        """Refuse options under which states have no gains of their own, or no pairs."""
+        if self.bandlimit is not None:
+            raise InputError(
+                f"bandlimit={self.bandlimit} switches states off by their frequency at the current rate. Set it to "
+                "None, with C of the states above the limit set to zero, to prune at this rate."
+            )
+        if self.is_real or ("A_imag" not in layer and "w_imag" not in layer):
+            raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
+        for name in ("real_transform", "imag_transform", "dt_transform"):
+            one_of(name, getattr(self, name), TRANSFORMS)
+
+    def readout(self, layer: ArrayPlace) -> Complex:
+        """Return C (directions, H, N), once it has as many directions as the options say."""
+        C = from_parts(layer["C"])
+        expected = 1 + bool(self.bidirectional)
+        if len(C) != expected:
+            raise InputError(
+                f"bidirectional={self.bidirectional} needs C with {expected} channels; it has {len(C)}. Kernels with "
+                "several output channels cannot be pruned state by state."
+            )
+        return C
+
+    def transformed(self, layer: ArrayPlace, real: str, imag: str, step: str) -> tuple[Real, Real, Real]:
+        """Return -Re A and -Im A (systems, N), and the steps (H, 1), or (H, N) where states have their own."""
+        inv_dt = np.sinh(layer[step]) if self.dt_fast else layer[step]
+        names = (self.real_transform, self.imag_transform, self.dt_transform)
+        to_real, to_imag, to_step = (TRANSFORMS[str(name)] for name in names)
+        return to_real(layer[real]), to_imag(layer[imag]), to_step(inv_dt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpacesDiag(StateSpacesKernel):
+    """Reads and masks `SSMKernelDiag`; A and B may be shared by channels (n_ssm < H), then C still tells them apart."""
+
+    disc: Literal["zoh", "bilinear", "dss"] | None = None  # "dss" is known and refused
     step_rescale: float = 1.0  # the `rate` handed to the kernel
 
     name = "state_spaces_diag"
@@ -52,20 +99,18 @@ class StateSpacesDiag(GridFamily):
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Give every channel poles and B of its own, all with one step."""
-        options = self._options(layer)
-        options._refuse(layer)
-        C = from_parts(layer["C"])  # (directions, H, N)
-        directions, channels, states = C.shape
-        if directions != 1 + bool(options.bidirectional):
+        options = self.options(layer)
+        if options.disc == "dss":
             raise InputError(
-                f"bidirectional={options.bidirectional} needs C with {1 + bool(options.bidirectional)} channels; "
-                f"it has {directions}. Kernels with several output channels cannot be pruned state by state."
+                "disc='dss' normalises the kernel by the sequence length, so a state has no gain of its own. "
+                "Train with disc='zoh' to prune."
             )
-        transform, angle = TRANSFORMS[str(options.real_transform)], TRANSFORMS[options.imag_transform]
-        copies = (channels // len(layer["A_real"]), 1)
-        decay, frequency = np.tile(transform(layer["A_real"]), copies), np.tile(angle(layer["A_imag"]), copies)
-        inv_dt = np.sinh(layer["inv_dt"]) if options.dt_fast else layer["inv_dt"]
-        steps = np.broadcast_to(TRANSFORMS[options.dt_transform](inv_dt), (channels, states))
+        C = options.readout(layer)
+        directions, channels, states = C.shape
+        decay, frequency, steps = options.transformed(layer, "A_real", "A_imag", "inv_dt")
+        copies = (channels // len(decay), 1)
+        decay, frequency = np.tile(decay, copies), np.tile(frequency, copies)
+        steps = np.broadcast_to(steps, (channels, states))
         # A state with a step of its own is one with the channel's step whose time runs faster by the ratio.
         ratio = steps / steps[:, :1]
         log = options.real_transform == "exp"
@@ -74,7 +119,7 @@ class StateSpacesDiag(GridFamily):
             pole_im=-(frequency * ratio).ravel(),
             B=(ratio * np.tile(from_parts(layer["B"])[0], copies)).ravel(),
             C=C.reshape(directions, -1),
-            D=layer.parent["D"].ravel() if layer.parent and "D" in layer.parent else np.zeros(channels),
+            D=self.feed_through(layer, channels),
             log_step=np.log(steps[:, 0]),
             channel=np.repeat(np.arange(channels), states),
             pole_form="exp" if log else "free",
@@ -90,40 +135,6 @@ class StateSpacesDiag(GridFamily):
         super().shrink(layer, keep)
         if layer.module is not None:
             layer.module.N = layer["C"].shape[self.grid_axes["C"][1]]
-
-    def _options(self, layer: ArrayPlace) -> StateSpacesDiag:
-        """Return the options a module records, or those given for a state dict."""
-        if layer.module is None:
-            self.ask()
-            return self
-        names = ("disc", "real_transform", "imag_transform", "dt_transform", "dt_fast", "bandlimit", "is_real")
-        around = layer.parent.module if layer.parent else None
-        return replace(
-            self,
-            bidirectional=bool(getattr(around, "bidirectional", False)),
-            **{name: getattr(layer.module, name) for name in names},
-        )
-
-    def _refuse(self, layer: ArrayPlace) -> None:
-        if self.disc == "dss":
-            raise InputError(
-                "disc='dss' normalises the kernel by the sequence length, so a state has no gain of its own. "
-                "Train with disc='zoh' to prune."
-            )
-        refuse_unusual(self.bandlimit, self.is_real or "A_imag" not in layer)
-        for name in ("real_transform", "imag_transform", "dt_transform"):
-            one_of(name, getattr(self, name), TRANSFORMS)
-
-
-def refuse_unusual(bandlimit: float | None, is_real: bool) -> None:
-    """Refuse options of both kernels under which states have no gains of their own, or no pairs."""
-    if bandlimit is not None:
-        raise InputError(
-            f"bandlimit={bandlimit} switches states off by their frequency at the current rate. Set it to "
-            "None, with C of the states above the limit set to zero, to prune at this rate."
-        )
-    if is_real:
-        raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
 
 
 ADAPTER = StateSpacesDiag()

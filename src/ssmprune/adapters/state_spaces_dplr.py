@@ -6,18 +6,16 @@ eigenvectors are well conditioned; at the LegS initialisation they are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts, join_parts
 from ..core.discretization import bilinear
-from ..errors import InputError, one_of
+from ..errors import InputError
 from .arrays import ArrayPlace, Places
-from .families import GridFamily
 from .parameters import LayerParameters
-from .state_spaces_diag import TRANSFORMS, Transform, refuse_unusual
+from .state_spaces_diag import StateSpacesKernel
 
 WORST_CONDITION = 1e4  # of eigenvectors: by so much single precision loses digits
 COUPLED = (
@@ -26,17 +24,8 @@ COUPLED = (
 )
 
 
-@dataclass(frozen=True)
-class StateSpacesDPLR(GridFamily):
-    """Reads DPLR kernels as the modes of A - P P*, and converts them; a module knows its options, a state dict not."""
-
-    real_transform: Transform | None = None  # how -Re A is stored, usually "exp"
-    bidirectional: bool | None = None  # of the convolution around the kernel
-    dt_transform: Transform = "exp"
-    imag_transform: Transform = "none"
-    dt_fast: bool = False
-    bandlimit: float | None = None
-    is_real: bool = False
+class StateSpacesDPLR(StateSpacesKernel):
+    """Reads DPLR kernels as the modes of A - P P*, and converts them."""
 
     name = "state_spaces_dplr"
     marks = frozenset({"P", "B", "C"})
@@ -57,16 +46,10 @@ class StateSpacesDPLR(GridFamily):
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Diagonalise; C is stored for kernels of a length L, as C (I - Ā^L)."""
-        options = self._options(layer)
-        refuse_unusual(options.bandlimit, options.is_real)
+        options = self.options(layer)
         A, step, length = options._dynamics(layer)
-        C = from_parts(layer["C"])  # (directions, H, N)
-        directions, channels, _ = C.shape
-        if directions != 1 + bool(options.bidirectional):
-            raise InputError(
-                f"bidirectional={options.bidirectional} needs C with {1 + bool(options.bidirectional)} channels; "
-                f"it has {directions}. Kernels with several output channels cannot be pruned state by state."
-            )
+        C = options.readout(layer)
+        channels = C.shape[1]
         P, B = np.moveaxis(from_parts(layer["P"]), 0, -1), from_parts(layer["B"])[0]
         modes = [Modes.of(*system) for system in zip(A, P, B, strict=True)]
         modes = [modes[channel % len(modes)] for channel in range(channels)]
@@ -78,7 +61,7 @@ class StateSpacesDPLR(GridFamily):
             pole_im=poles.imag,
             B=np.concatenate([m.B for m in modes]),
             C=np.concatenate(readouts, axis=1),
-            D=_feed_through(layer, channels),
+            D=self.feed_through(layer, channels),
             log_step=np.log(step),
             channel=np.repeat(np.arange(channels), [len(m.poles) for m in modes]),
             pole_form="exp" if stable else "free",
@@ -88,39 +71,15 @@ class StateSpacesDPLR(GridFamily):
             train_B=True,
         )
 
-    def _options(self, layer: ArrayPlace) -> StateSpacesDPLR:
-        """Return the options a module records, or those given for a state dict."""
-        if layer.module is None:
-            self.ask()
-            return self
-        module, around = layer.module, layer.parent
-        while around is not None and not hasattr(around.module, "bidirectional"):
-            around = around.parent
-        return replace(
-            self,
-            real_transform=getattr(module, "real_transform", getattr(module, "real_type", "exp")),
-            bidirectional=bool(getattr(around.module, "bidirectional", False)) if around else False,
-            dt_transform=getattr(module, "dt_transform", "exp"),
-            imag_transform=getattr(module, "imag_transform", "none"),
-            dt_fast=getattr(module, "dt_fast", False),
-            bandlimit=getattr(module, "bandlimit", None),
-            is_real=getattr(module, "is_real", False),
-        )
-
     def _dynamics(self, layer: ArrayPlace) -> tuple[Complex, Real, int]:
         """Return A (systems, N), steps (H,) and the length that C is stored for, under either set of names."""
-        real, imag, time = (one_of("transform", str(name), TRANSFORMS) for name in self._transforms)
         if "inv_w_real" in layer:
-            return join_parts(-real(layer["inv_w_real"]), layer["w_imag"]), np.exp(layer["log_dt"]), _length(layer, "L")
-        if layer["inv_dt"].ndim != 2 or layer["inv_dt"].shape[1] != 1:
-            raise InputError(f"A DPLR layer has one step per channel; inv_dt has the shape {layer['inv_dt'].shape}.")
-        A = join_parts(-real(layer["A_real"]), -imag(layer["A_imag"]))
-        inv_dt = np.sinh(layer["inv_dt"]) if self.dt_fast else layer["inv_dt"]
-        return A, time(inv_dt)[:, 0], _length(layer, "l_kernel")
-
-    @property
-    def _transforms(self) -> tuple[str | None, str, str]:
-        return self.real_transform, self.imag_transform, self.dt_transform
+            decay, frequency, step = self.transformed(layer, "inv_w_real", "w_imag", "log_dt")
+            return join_parts(-decay, frequency), step, _length(layer, "L")
+        decay, frequency, step = self.transformed(layer, "A_real", "A_imag", "inv_dt")
+        if step.ndim != 2 or step.shape[1] != 1:
+            raise InputError(f"A DPLR layer has one step per channel; inv_dt has the shape {step.shape}.")
+        return join_parts(-decay, -frequency), step[:, 0], _length(layer, "l_kernel")
 
 
 class Modes(NamedTuple):
@@ -167,14 +126,6 @@ def is_dplr(place: ArrayPlace) -> bool:
 
 def _length(layer: ArrayPlace, name: str) -> int:
     return int(layer[name]) if name in layer else 0
-
-
-def _feed_through(layer: ArrayPlace, channels: int) -> Real:
-    """Return D (H,) of the block around the kernel, directly or around a wrapper, else zeros."""
-    around = layer.parent
-    while around is not None and "D" not in around:
-        around = around.parent
-    return np.zeros(channels) if around is None else around["D"].ravel()
 
 
 ADAPTER = StateSpacesDPLR()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,16 +29,12 @@ class StateSpacesS4D(GridFamily):
             pole_im=layer["A_imag"].ravel(),
             B=np.ones(channels * states, np.complex128),
             C=from_parts(layer["C"]).reshape(1, -1),
-            D=layer.parent["D"] if layer.parent and "D" in layer.parent else np.zeros(channels),
+            D=self.feed_through(layer, channels),
             log_step=layer["log_dt"],
             channel=np.repeat(np.arange(channels), states),
             pole_form="exp",
             conj_sym=True,
         )
-
-    def importer(self) -> Callable[..., importing.Classifier]:
-        """Return `classifier`, which imports whole models."""
-        return self.classifier
 
     def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> importing.Classifier:
         """Return our classifier with the outputs of the `S4Model` of the repository's `example.py`."""
