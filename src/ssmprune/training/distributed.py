@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before any group exists: its default arguments would keep one and its threads until exit
 from torch import Tensor, nn
+
+# Imported before any group exists: default arguments in this module would keep a group and its threads until exit.
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
@@ -21,7 +22,7 @@ from ..models.block import BatchNorm
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together; alone unless torchrun started us."""
+    """The processes that train together; a single one unless torchrun started them."""
 
     rank: int = 0
     size: int = 1
@@ -34,7 +35,7 @@ class Group:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return what computes as `model` does, with batch statistics and mean gradients of the whole group."""
+        """Return a model that computes as `model` does, with batch statistics and mean gradients of the whole group."""
         if self.size == 1:
             return model
         for module in model.modules():
@@ -50,37 +51,23 @@ class Group:
 
     def agrees_on(self, number: int) -> bool:
         """Return whether all processes have come with the same number."""
-        here = torch.tensor([number, -number], device=self.device)
+        extremes = torch.tensor([number, -number], device=self.device)
         if self.size > 1:
-            dist.all_reduce(here, dist.ReduceOp.MAX)
-        return bool(here.sum() == 0)
+            dist.all_reduce(extremes, dist.ReduceOp.MAX)
+        return bool(extremes.sum() == 0)
 
 
 def group_mean(value: Tensor) -> Tensor:
     """Return the mean of `value` over the processes, differentiable."""
-    mean: Tensor = _GroupMean.apply(value)  # type: ignore[no-untyped-call]
-    return mean
-
-
-class _GroupMean(torch.autograd.Function):
-    """A mean over the processes, whose gradient is such a mean as well."""
-
-    @staticmethod
-    def forward(_ctx: Any, value: Tensor) -> Tensor:
-        total = value.clone()
-        dist.all_reduce(total)
-        return total / dist.get_world_size()
-
-    @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
-        return _GroupMean.forward(_ctx, gradient)
+    total: Tensor = all_reduce(value)  # type: ignore[no-untyped-call]
+    return total / dist.get_world_size()
 
 
 @contextmanager
 def join_group() -> Iterator[Group]:
-    """Join the group that torchrun's environment describes, and leave it at the end; inside another call, the same one.
+    """Join the group that torchrun's environment describes, and leave it at the end; nested calls share a group.
 
-    Processes cannot meet twice at the same torchrun: a script that trains several times joins once around them.
+    Processes cannot meet twice under the same torchrun: a script that trains several times joins once, around them.
     """
     if dist.is_initialized():
         yield Group(dist.get_rank(), dist.get_world_size())
@@ -93,18 +80,18 @@ def join_group() -> Iterator[Group]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield Group(dist.get_rank(), dist.get_world_size())
-        dist.barrier()  # nobody leaves while another still talks
+        dist.barrier()  # no process leaves while another still sends
     finally:
         dist.destroy_process_group()
 
 
 def is_first_process() -> bool:
-    """Return whether this process is the only one or torchrun's first, which writes what all have reached."""
+    """Return whether this process is the only one or torchrun's first, which writes the results."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def needs_launch(devices: int, nodes: int) -> bool:
-    """Return whether there are processes to start: several are asked for, and we are not one of them already."""
+    """Return whether processes have to be started: several are asked for, and this is not one of them already."""
     if devices < 1 or nodes < 1:
         raise InputError(f"Expected at least one device and one node, got {devices} and {nodes}.")
     return devices * nodes > 1 and not dist.is_torchelastic_launched()
