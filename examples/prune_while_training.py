@@ -5,10 +5,9 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 import ssmprune as sp
-from ssmprune.models.s5 import S5Layer
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(1, 16), S5Layer(16, 32), nn.GELU(), nn.Linear(16, 1))
+model = nn.Sequential(nn.Linear(1, 16), sp.S5Layer(16, 32), nn.GELU(), nn.Linear(16, 1))
 x = torch.randn(16, 100, 1)
 target = 0.3 * x.cumsum(1).sin()  # something with a memory
 

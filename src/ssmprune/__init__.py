@@ -60,8 +60,12 @@ from .planning.plan import Plan
 from .pruning import Pruning
 
 if TYPE_CHECKING:
+    from .models.classifier import Classifier as Classifier
+    from .models.s4d import S4DLayer as S4DLayer
+    from .models.s5 import S5Layer as S5Layer
     from .quantisation import quantize as quantize
     from .recovery import recover as recover
+    from .training import evaluate as evaluate
 
 __version__ = "0.2.0"
 __all__ = [  # noqa: RUF022 (grouped)
@@ -130,4 +134,14 @@ __all__ = [  # noqa: RUF022 (grouped)
 ]
 
 # These work on torch models alone, and importing ssmprune does not import torch. Not in __all__: `import *` would.
-__getattr__ = names_that_need_torch(__name__, {"quantize": "quantisation", "recover": "recovery"})
+__getattr__ = names_that_need_torch(
+    __name__,
+    {
+        "Classifier": "models.classifier",
+        "S4DLayer": "models.s4d",
+        "S5Layer": "models.s5",
+        "evaluate": "training",
+        "quantize": "quantisation",
+        "recover": "recovery",
+    },
+)

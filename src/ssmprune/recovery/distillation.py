@@ -71,8 +71,7 @@ def recover(
 
     >>> import torch
     >>> import ssmprune as sp
-    >>> from ssmprune.models.s5 import S5Layer
-    >>> layer, data = S5Layer(2, 10), [torch.randn(8, 50, 2) for _ in range(4)]
+    >>> layer, data = sp.S5Layer(2, 10), [torch.randn(8, 50, 2) for _ in range(4)]
     >>> small = sp.prune(layer, 0.6, data=data)
     >>> recover(small, layer, data, minutes=0.01).B.shape
     torch.Size([4, 2, 2])
