@@ -39,19 +39,7 @@ class Toy(Task):
         return features((noise + labels[:, None, None] - 0.5).astype(np.float32), labels, 2, scale=1.0)
 
 
-@dataclass(frozen=True)
-class ToyAmounts(Toy):
-    """What are the means of the two halves of a noisy sequence?"""
-
-    def read(self, split: str, root: Path) -> Split:
-        whole = super().read(split, root)
-        x, _ = whole.read(np.arange(len(whole)))
-        halves = x.reshape(len(x), 2, -1).mean(-1)
-        return features(x, (halves - halves.mean(0)) / halves.std(0), 2, scale=1.0)
-
-
 TOY = Toy()
-AMOUNTS = ToyAmounts()
 
 
 def fit(run_dir: Path, recipe: Recipe = RECIPE, *, task=TOY, seed=0, save_every=7, progress=False, **options):

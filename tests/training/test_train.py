@@ -21,13 +21,12 @@ from ssmprune.errors import InputError
 from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery.resume import State
-from ssmprune.sweeps.cells import load_subject
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import Diverged, Run, evaluate, train
 from ssmprune.training.distributed import needs_launch, relaunch
 from ssmprune.training.loop import Position
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
-from toy import AMOUNTS, PATIENCE, RECIPE, TOY, Toy, ToyAmounts, events, fit, same
+from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
 
 pytestmark = pytest.mark.slow
 
@@ -165,35 +164,6 @@ def test_fine_tuning_starts_from_the_model_given_and_leaves_it_alone(tmp_path):
         name for name in before if "running" not in name and not torch.allclose(before[name], after[name], atol=1e-6)
     ]
     assert moved == []
-
-
-def test_amounts_are_learned_and_the_variance_explained_is_counted(tmp_path):
-    result = fit(tmp_path, dataclasses.replace(RECIPE, epochs=8, dropout=0.0), task=AMOUNTS)
-    model, split = checkpoint.load(result.best), AMOUNTS.load("val", tmp_path)
-    batch = split.batch(np.arange(len(split)))
-    with torch.no_grad():
-        told = model.eval()(torch.from_numpy(batch.x)).double().numpy()
-    error = 0.0
-    for answer, amounts in zip(told, batch.y, strict=True):
-        error += sum((one - other) ** 2 for one, other in zip(answer, amounts.tolist(), strict=True)) / 2
-    seen = evaluate(model, split)
-    assert seen.examples == len(split)
-    assert seen.loss == pytest.approx(error / len(split), rel=1e-9)
-    assert seen.accuracy == pytest.approx(1 - seen.loss) == pytest.approx(result.best_accuracy)
-    assert seen.accuracy > 0.4
-    with pytest.raises(InputError, match="this one asks for amounts"):
-        load_subject("amounts", model, AMOUNTS, ["val"], root=tmp_path)
-
-
-def test_the_first_model_is_the_best_even_where_it_explains_nothing(tmp_path):
-    class FarAway(ToyAmounts):
-        def read(self, split: str, root: Path) -> Split:
-            near = super().read(split, root)
-            return dataclasses.replace(near, labels=near.labels + np.float32(10))
-
-    result = fit(tmp_path, dataclasses.replace(RECIPE, epochs=1, lr=1e-9, ssm_lr=1e-9), task=FarAway())
-    assert result.best_accuracy < -1
-    assert checkpoint.load(result.best).config.outputs == 2
 
 
 def test_a_parameter_that_is_not_finite_is_named(tmp_path):

@@ -97,9 +97,8 @@ def test_pairs_are_stacked_first_half_second_half(tmp_path):
     assert batch.y.tolist() == [0, 1]
 
 
-def test_an_example_is_of_one_or_two_documents():
-    with pytest.raises(InputError, match="1 or 2 documents; got documents=3"):
-        get("retrieval").replace(documents=3)
+def test_cards_of_version_0_2_name_parameters_that_are_gone():
+    assert get("retrieval").replace(length=100, documents=2, topics=64) == get("retrieval").replace(length=100)
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def evaluate(
         "split": split,
         "engine": engine,
         "loss": f"{seen.loss:.4f}",
-        part.counted: f"{seen.accuracy:.2%}",
+        "accuracy": f"{seen.accuracy:.2%}",
         "examples": f"{seen.examples:,}",
     }
     show(facts, as_json, table(str(checkpoint), [readable]))

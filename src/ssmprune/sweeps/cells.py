@@ -18,7 +18,7 @@ from ..models.classifier import Classifier
 from ..planning.plan import Plan
 from ..tasks.task import Split, Task, fewer
 from ..training.calibration_inputs import part_of
-from ..training.evaluation import answers, at_rate, check_fits, check_has_classes, tensors
+from ..training.evaluation import answers, at_rate, check_fits, tensors
 from . import approaches
 from .approaches import Subject
 from .store import FULL, Cell, Key, Outcome, Right, pack
@@ -68,7 +68,6 @@ def load_subject(
     loaded = {(split, every): at_rate(task, every).load(split, root) for split in splits}
     for split in loaded.values():
         check_fits(model, split)
-        check_has_classes(split)
     batches = _calibration(task.load("train", root), calibration) if calibration else []
     return Subject(name, task.name, model, loaded, batches)
 

@@ -7,7 +7,7 @@ task a checkpoint was trained on.
 """
 
 from .catalogue import found, get
-from .data import Source, fetch
+from .data import Source, data_folder, fetch
 from .formats import read_idx, read_wav
 from .padding import Documents
 from .task import Batch, Inputs, Lengths, Split, Task, features, fewer, split_published
@@ -27,6 +27,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "get",
     # files
     "Source",
+    "data_folder",
     "fetch",
     "read_idx",
     "read_wav",

@@ -20,8 +20,7 @@ MOST = 2**31 - 1  # of any parameter: no sequence is longer, no data set larger
 
 Inputs = NDArray[np.float32] | NDArray[np.int64]
 Lengths = NDArray[np.int64] | None
-# The class of each example; or, where a task asks how much and not which, an amount for each output, of unit variance.
-Labels = NDArray[np.int64] | NDArray[np.float32]
+Labels = NDArray[np.int64]  # the class of each example
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Batch:
     """
 
     x: Inputs  # (batch, length, inputs) features, or (batch, length) tokens; 2 * batch documents for retrieval
-    y: Labels  # (batch,), or amounts (batch, outputs)
+    y: Labels  # (batch,)
     lengths: Lengths = None  # (batch,), or (2 * batch,) for retrieval; None when nothing is padded
 
 
@@ -44,7 +43,7 @@ class Split:
     and say how large a model must be when they are not (12 words of 35, another rate, another vocabulary).
     """
 
-    labels: Labels  # (examples,), or amounts (examples, outputs)
+    labels: Labels  # (examples,)
     read: Callable[[NDArray[np.int64]], tuple[Inputs, Lengths]]  # indices -> the batch's x and lengths
     inputs: int
     outputs: int
@@ -54,29 +53,16 @@ class Split:
         """Refuse labels outside the classes, which would index past the end of the logits."""
         if not len(self.labels):
             raise InputError("No examples: the files were read, but nothing in them belongs to this split.")
-        if self.asks_for_amounts:
-            if self.labels.shape != (len(self), self.outputs) or not np.isfinite(self.labels).all():
-                raise InputError(
-                    f"Labels that are amounts must be finite and of shape {(len(self), self.outputs)}, not "
-                    f"{self.labels.shape}; classes must be whole numbers."
-                )
-        elif self.labels.min() < 0 or self.labels.max() >= self.outputs:
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            shape, kind = self.labels.shape, self.labels.dtype
+            raise InputError(f"Labels must be whole numbers of shape {(len(self),)}, not {kind} of shape {shape}.")
+        if self.labels.min() < 0 or self.labels.max() >= self.outputs:
             span = f"{self.labels.min()} to {self.labels.max()}"
             raise InputError(f"Labels go from {span}; expected 0 to {self.outputs - 1}. Is this the right file?")
 
     def __len__(self) -> int:
         """Return the number of examples."""
         return len(self.labels)
-
-    @property
-    def asks_for_amounts(self) -> bool:
-        """Whether labels are amounts rather than classes."""
-        return self.labels.dtype.kind == "f"
-
-    @property
-    def counted(self) -> str:
-        """What an evaluation counts, for people."""
-        return "variance explained" if self.asks_for_amounts else "accuracy"
 
     def batch(self, indices: ArrayLike) -> Batch:
         """Return the examples at `indices`, in that order."""
@@ -99,7 +85,7 @@ class Task(ABC):
 
     name: str
     inputs: int  # features per step, or the size of the vocabulary when `tokens`
-    outputs: int  # classes, or amounts
+    outputs: int  # classes
     length: int  # steps of one (padded) example
     tokens: bool = False
     retrieval: bool = False
@@ -145,7 +131,7 @@ class Task(ABC):
 
 def features(
     raw: NDArray[Any],  # (examples, length, inputs), compact
-    labels: NDArray[Any],  # (examples,), or amounts (examples, outputs)
+    labels: NDArray[Any],  # (examples,)
     outputs: int,
     scale: ArrayLike,  # x = raw * scale + shift, per input
     shift: ArrayLike = 0.0,
@@ -156,8 +142,7 @@ def features(
     def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
         return raw[rows].astype(np.float32) * factor + offset, None
 
-    answers: Labels = labels.astype(np.int64) if labels.ndim == 1 else labels.astype(np.float32)
-    return Split(answers, read, raw.shape[2], outputs, raw.shape[1])
+    return Split(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1])
 
 
 def split_published(published: Split, split: str) -> Split:

@@ -24,7 +24,7 @@ Tick = Callable[[int], object]  # is told how many more examples are done
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss and share of right answers (of amounts: of variance explained) over `examples` examples."""
+    """Mean loss and share of right answers over `examples` examples."""
 
     loss: float
     accuracy: float
@@ -42,21 +42,11 @@ def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor 
     return torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device), lengths
 
 
-def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the losses (batch,): cross-entropies, or mean squared errors where labels are amounts."""
-    if labels.is_floating_point():
-        return (logits - labels).square().mean(-1)
-    return cross_entropy(logits, labels, reduction="none")
-
-
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes.
-
-    For amounts, which have unit variance, the right answers are the share of that variance which is explained.
-    """
-    losses = loss_of(logits.double(), labels)
-    right = 1 - losses if labels.is_floating_point() else (logits.argmax(-1) == labels).double()
-    return torch.stack([losses.sum(), right.sum(), torch.full_like(right.sum(), len(labels))])
+    """Return the sums of loss, right answers and examples, (3,) float64, which add up over batches and processes."""
+    loss = cross_entropy(logits.double(), labels, reduction="none").sum()
+    right = (logits.argmax(-1) == labels).double().sum()
+    return torch.stack([loss, right, torch.full_like(right, len(labels))])
 
 
 def score(sums: Tensor) -> Score:
@@ -79,14 +69,6 @@ def check_fits(model: nn.Module, split: Split) -> None:
     for what, (has, needed) in sizes.items():
         if has != needed:
             raise InputError(f"The model has {has} {what}, the task {needed}; is it a model for this task?")
-
-
-def check_has_classes(split: Split) -> None:
-    """Refuse examples that have no right answers to be counted."""
-    if split.asks_for_amounts:
-        raise InputError(
-            "Points of accuracy are for tasks with classes; this one asks for amounts. `ssmprune evaluate` takes both."
-        )
 
 
 @torch.no_grad()

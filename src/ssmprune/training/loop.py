@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from ..calibration.batches import Padded, Unlabelled
 from ..errors import InputError
@@ -20,16 +21,18 @@ from ..models import checkpoint
 from ..models.block import measure_statistics
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
+from ..models.config import Config
 from ..progress import Bar
 from ..recovery.resume import State, collect_stop_requests, fingerprint, load_state, save_state
 from ..tasks.cards import copy_card, write_card
 from ..tasks.task import Split, Task, fewer
 from . import distributed
-from ._start import MEASURED, fit_head, tunable
-from .evaluation import Score, check_fits, loss_of, score, tally, tally_split, tensors
+from .evaluation import Score, check_fits, score, tally, tally_split, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .log import Log, card_of
 from .recipes import Recipe, parameter_groups, warmup_cosine
+
+MEASURED = 64  # batches that batch norms take their statistics for evaluation from
 
 
 class Diverged(InputError):
@@ -97,7 +100,7 @@ def train(
     with distributed.join_group() as group, torch.random.fork_rng():
         torch.manual_seed(run.seed)
         config = recipe.config(task, splits.train.inputs, splits.train.outputs)
-        model = tunable(start, config) if start else Classifier(config)
+        model = _copy(start, config) if start else Classifier(config)
         check_fits(model, splits.train)
         splits = splits._replace(train=fewer(splits.train, recipe.examples))
         identity = {
@@ -111,8 +114,6 @@ def train(
         }
         with collect_stop_requests(group.size == 1) as requests:
             training = _Training(model, recipe, splits, run, group, pruning, identity)
-            if start and start.config.retrieval != config.retrieval and not training.position.step:
-                training.fit_head()
             return training.run_until(requests)
 
 
@@ -121,8 +122,21 @@ def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path |
     task = task.replace(**recipe.task)
     examples = task.load("train", root)
     if start is not None:
-        check_fits(tunable(start, recipe.config(task, examples.inputs, examples.outputs)), examples)
+        check_fits(_copy(start, recipe.config(task, examples.inputs, examples.outputs)), examples)
     distributed.check_shares(recipe.batch, processes)
+
+
+def _copy(start: Classifier, wanted: Config) -> Classifier:
+    """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training."""
+    had = start.config
+    if had.family != wanted.family:
+        raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
+    if had.retrieval != wanted.retrieval:
+        kinds = {True: "pairs of documents", False: "single sequences"}
+        raise InputError(f"The task is about {kinds[wanted.retrieval]}, the model takes {kinds[had.retrieval]}.")
+    model = Classifier(dataclasses.replace(had, dropout=wanted.dropout))
+    model.load_state_dict(start.state_dict())
+    return model
 
 
 def resize(model: Classifier, saved: State[Position]) -> Classifier:
@@ -172,13 +186,6 @@ class _Training:
         if not saved:
             self.write("start", parameters=parameters(model), **self.identity)
 
-    def fit_head(self) -> None:
-        """Let the head catch up with layers that were trained for another kind of question."""
-        split, shown = self.splits.train, self.run.progress and self.group.rank == 0
-        with Bar("fitting a new head", len(split), shown=shown) as bar:
-            fit_head(self.model, split, tick=bar.update)
-        self.write("new head", examples=len(split))
-
     def _take(self, model: Classifier) -> None:
         """Go on with this model and a fresh optimiser."""
         self.model = model.to(self.group.device).train()
@@ -194,7 +201,7 @@ class _Training:
                 seen = self.advance()
                 self.prune()
                 epoch, rest = divmod(position.step, self.per_epoch)
-                figures = f"loss {seen.loss:.3f}  {self.splits.train.counted} {seen.accuracy:.1%}"
+                figures = f"loss {seen.loss:.3f}  accuracy {seen.accuracy:.1%}"
                 bar.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", figures)
                 if rest == 0:
                     bar.say(self.validate(epoch))
@@ -229,7 +236,7 @@ class _Training:
         self._seed_dropout()
         logits = self.replica(x, lengths)
         self.optimizer.zero_grad()
-        torch.autograd.backward(loss_of(logits, labels).mean())
+        torch.autograd.backward(cross_entropy(logits, labels, reduction="none").mean())
         if not has_finite_gradients(self.model):
             raise self._diverged(x, lengths)
         self.optimizer.step()
@@ -290,7 +297,7 @@ class _Training:
         if self.group.rank == 0:  # at every epoch: a training that is killed leaves them, too
             write_card(self.best, card_of(self.run.folder / "log.jsonl") | self.run.card)
             copy_card(self.best, self.last)
-        return f"epoch {epoch}: validation loss {seen.loss:.4f}, {self.splits.val.counted} {seen.accuracy:.2%}"
+        return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
 
     def save(self) -> None:
         """Log the steps since the last save, then write the state: a log may be ahead of it, never behind."""

@@ -124,7 +124,7 @@ SMALL_S4D: dict[str, Any] = {
 }
 # A few epochs are short of updates, not of regularisation: small batches without dropout learn more in the same time.
 SMALL_BATCH: dict[str, Any] = {"batch": 16, "dropout": 0.0, "lr": 0.003, "ssm_lr": 0.002, "warmup": 0.3}
-# For a model that has learned to read by the easy recipe: pairs are too few to learn much from.
+# For a model that has learned to read (`pretrain_retrieval`): pairs are too few to learn much from.
 AFTER_READING: dict[str, Any] = {"lr": 0.0005, "ssm_lr": 0.0005, "warmup": 0.1, "epochs": 1, "task": {"length": 1024}}
 SHORT_LISTOPS = {"length": 400, "shortest": 20, "examples": 20_000}
 CPU: dict[tuple[str, str], dict[str, Any]] = {
@@ -150,10 +150,6 @@ CPU: dict[tuple[str, str], dict[str, Any]] = {
     ("speech", "s4d"): {**SMALL_S4D, **SMALL_BATCH, "batch": 8, "epochs": 6, "examples": 6_000},
 }
 EASY: dict[str, dict[str, Any]] = {
-    "retrieval": {
-        **{"lr": 0.004, "ssm_lr": 0.0026, "warmup": 0.3, "epochs": 4},
-        **{"task": {"length": 128, "documents": 1}},
-    },
     "pathfinder": {"epochs": 3, "task": {"examples": 50_000, "dashes": 6, "distractors": 1}},
 }
 

@@ -1,4 +1,4 @@
-"""What words are about: those that occur in the same documents share a topic. For Retrieval to begin with."""
+"""What words are about: those that occur in the same documents share a topic."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ssmprune.errors import InputError, need
 
 WORD = re.compile(rb"[a-z']+|[0-9]+")  # of a text in lower case
-RARE = 40  # documents, in fewer of which a word is not worth learning
-COMMON = 0.2  # of the documents: a word that is in more of them says nothing about any
+RARE = 40  # words in fewer documents are not worth learning
+COMMON = 0.2  # words in more than this share of the documents are ignored
 DIMENSIONS = 100  # of the space in which words are compared
 
 Topics = dict[bytes, int]
