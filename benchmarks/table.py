@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ssmprune.deploy.timing import Samples
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 
 NOT_MEASURED = "not measured here"
 

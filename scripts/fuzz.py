@@ -47,7 +47,7 @@ from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
 from ssmprune.quantisation import quantize
 from ssmprune.recovery.resume import load_state, save_state
-from ssmprune.sweeps.store import Cell, Results
+from ssmprune.sweeps import Cell, Results
 from ssmprune.tasks import cards
 from ssmprune.tasks.formats import read_idx, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled

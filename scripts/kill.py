@@ -37,7 +37,7 @@ from ssmprune.models.config import Config
 from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
 from ssmprune.recovery import Recovery
-from ssmprune.sweeps.store import Key, Results
+from ssmprune.sweeps import Key, Results
 from ssmprune.tasks import get
 from ssmprune.tasks.formats import to_idx
 from ssmprune.training import Recipe, Run, train

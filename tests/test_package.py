@@ -11,7 +11,7 @@ import ssmprune
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_USERS = ("torch", "data", "plot", "stats", "report", "ray", "flax", "export", "compile", "peers")
+FOR_USERS = ("torch", "data", "plot", "report", "ray", "flax", "export", "compile", "peers")
 
 
 def canonical(name):

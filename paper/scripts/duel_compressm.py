@@ -25,7 +25,7 @@ from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
 from ssmprune.recovery.resume import fingerprint
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 from ssmprune.sweeps.balanced import balanced_model
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate

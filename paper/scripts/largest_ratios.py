@@ -22,7 +22,7 @@ from ssmprune.budgets import search
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import evaluate

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage  # comes with ssmprune[all]
 
-from ssmprune.report.style import save_figure
+from ssmprune.report import save_figure
 from ssmprune.tasks import get
 from ssmprune_paper.tasks.contours import draw
 

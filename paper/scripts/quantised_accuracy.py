@@ -23,7 +23,7 @@ import ssmprune as sp
 from ssmprune.deploy import compute
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import part_of

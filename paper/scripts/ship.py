@@ -16,7 +16,7 @@ import torch
 from ssmprune import tasks
 from ssmprune.files import write_atomically
 from ssmprune.models import checkpoint
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate, recipes
 

@@ -4,7 +4,7 @@ import pytest
 import ssmprune as sp
 from ssmprune.report import method_curves
 from ssmprune.report.style import STYLES
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 from ssmprune_paper import figures
 from ssmprune_paper.cli import run
 from ssmprune_paper.figures import stability

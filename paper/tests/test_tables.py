@@ -16,9 +16,8 @@ import tiny_data
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.report import table_formats
-from ssmprune.sweeps import approaches
-from ssmprune.sweeps.store import Cell, Key, Results, open_results, pack
-from ssmprune.sweeps.sweeping import Session
+from ssmprune.sweeps import Cell, Key, Results, Session, approaches
+from ssmprune.sweeps.store import open_results, pack
 from ssmprune.tasks.cards import write_card
 from ssmprune_paper import cli, paper, reproduce, tables
 from ssmprune_paper.cli import run

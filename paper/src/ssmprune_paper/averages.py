@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ssmprune.report import label
-from ssmprune.report.table_formats import Table, fixed
+from ssmprune.report import Table, fixed, label
 
 from . import paper
 from .query import Group, Query, Tested

@@ -15,14 +15,13 @@ from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.models import load
 from ssmprune.planning.make import make_plan
-from ssmprune.report import label, method_curves
-from ssmprune.report.significance import LEVEL, correlation, interval_of_signs, probability_of_means
-from ssmprune.report.table_formats import Table
-from ssmprune.sweeps.store import FULL, Cell
+from ssmprune.report import Table, interval, label, method_curves
+from ssmprune.sweeps import FULL, Cell
 
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
 from .query import Group, Query, against, lost_in_pairs
+from .statistics import LEVEL, correlation, probability_of_means
 
 Row = dict[str, Any]
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "cannot be tested here"
@@ -227,7 +226,7 @@ def _poles(query: Query) -> Row:
     real, imaginary = np.mean(layers, axis=0)
     ours = f"{real:.0%} for the real, {imaginary:.0%} for the imaginary part"
     above = [sum(pair[k] > 0.5 for pair in layers) for k in (0, 1)]
-    low = [interval_of_signs(count, len(layers))[0] for count in above]
+    low = [interval(count / len(layers), len(layers))[0] for count in above]
     why = "The chance that, of a pruned and a kept state of a layer, the pruned one has the larger part of λ times the "
     why += (
         f"step; above a half in {above[0]} and {above[1]} of {len(layers)} layers; held if in significantly more than "

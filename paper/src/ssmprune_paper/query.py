@@ -12,9 +12,9 @@ import numpy as np
 
 from ssmprune.bisection import ROUNDING, Largest, largest_within
 from ssmprune.methods import LAST
-from ssmprune.report.significance import Paired, compare
+from ssmprune.report import Paired, compare
+from ssmprune.sweeps import FULL, Cell, Results
 from ssmprune.sweeps.search import points_lost, resolution
-from ssmprune.sweeps.store import FULL, Cell, Results
 
 from .paper import TASKS
 

@@ -12,12 +12,9 @@ from urllib.parse import quote
 from ssmprune.bisection import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.files import write_atomically
-from ssmprune.report import page, table_formats
-from ssmprune.report.table_formats import Table, escape_markdown
-from ssmprune.sweeps import approaches
+from ssmprune.report import Table, escape_markdown, page, table_formats
+from ssmprune.sweeps import Cell, Entry, Key, Results, Session, Sweep, approaches, entries, sweep
 from ssmprune.sweeps.runners import local
-from ssmprune.sweeps.store import Cell, Key, Results
-from ssmprune.sweeps.sweeping import Entry, Session, Sweep, entries, sweep
 from ssmprune.tasks.cards import card_path
 
 from . import figures, tables

@@ -14,12 +14,9 @@ from ssmprune.bisection import Largest
 from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
 from ssmprune.methods import LAST
-from ssmprune.report import label
-from ssmprune.report.significance import interval
-from ssmprune.report.table_formats import Mean, Table, fixed
-from ssmprune.report.tables import accuracy_table
+from ssmprune.report import Mean, Table, accuracy_table, fixed, interval, label
+from ssmprune.sweeps import FULL, Results
 from ssmprune.sweeps.cells import CALIBRATION, CALIBRATION_STEPS
-from ssmprune.sweeps.store import FULL, Results
 
 from . import paper
 from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers

@@ -9,6 +9,7 @@ from .curves import Curve, checkpoints, method_curves, systems
 from .significance import Paired, compare, interval
 from .style import COLOURS, label, need_matplotlib, panels, save_figure, shared_legend, styles
 from .table_formats import FORMATS, Mean, Table, escape_markdown, fixed, markdown_rows
+from .tables import accuracy_table
 from .trade_off import draw_sweep
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Mean",
     "Paired",
     "Table",
+    "accuracy_table",
     "checkpoints",
     "compare",
     "draw_sweep",

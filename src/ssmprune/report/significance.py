@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..budgets import wilson_interval
-from ..errors import InputError, need
+from ..errors import InputError
 from ..sweeps.store import Right
 
-LEVEL = 0.05  # of the tests; intervals hold with the rest
-NOT_SIGNIFICANT = " n.s."  # what tables set behind a difference that chance explains
+LEVEL = 0.05  # of the tests
+NOT_SIGNIFICANT = " n.s."  # tables set this behind a difference that chance explains
 
 
 @dataclass(frozen=True)
 class Paired:
-    """Answers to the same examples: those that only the first model has right, those only the second, of how many.
+    """Two models on the same examples: how many only the first has right, how many only the second, of how many.
 
     >>> better = Paired(only_first=30, only_second=10, examples=1000)
     >>> better.difference, round(better.p, 5), better.significant
@@ -39,11 +35,15 @@ class Paired:
     def p(self) -> float:
         """Return the probability of such a difference between equally good models: McNemar's exact test."""
         differing = self.only_first + self.only_second
-        return float(_scipy().binomtest(self.only_first, differing).pvalue) if differing else 1.0
+        ways = tail = 1
+        for count in range(min(self.only_first, self.only_second)):
+            ways = ways * (differing - count) // (count + 1)
+            tail += ways
+        return min(1.0, tail / 2 ** (differing - 1)) if differing else 1.0
 
     @property
     def significant(self) -> bool:
-        """Return whether chance is an unlikely reason."""
+        """Return whether chance is an unlikely reason for the difference."""
         return self.p < LEVEL
 
     @property
@@ -55,13 +55,13 @@ class Paired:
 def compare(pairs: Iterable[tuple[Right | None, Right | None]]) -> Paired | None:
     """Count the answers of models in pairs, all pairs together; None where answers were not kept."""
     first = second = examples = 0
-    for one, other in pairs:
-        if one is None or other is None:
+    for mine, other in pairs:
+        if mine is None or other is None:
             return None
-        if len(one) != len(other):
-            raise InputError(f"Answers to {len(one)} and {len(other)} examples cannot be compared in pairs.")
-        first, second = first + int((one & ~other).sum()), second + int((other & ~one).sum())
-        examples += len(one)
+        if len(mine) != len(other):
+            raise InputError(f"Answers to {len(mine)} and {len(other)} examples cannot be compared in pairs.")
+        first, second = first + int((mine & ~other).sum()), second + int((other & ~mine).sum())
+        examples += len(mine)
     return Paired(first, second, examples) if examples else None
 
 
@@ -72,28 +72,3 @@ def interval(accuracy: float, examples: int) -> tuple[float, float]:
     [0.9817, 0.9946]
     """
     return wilson_interval(round(accuracy * examples) / examples, examples)
-
-
-def interval_of_signs(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share, from counts."""
-    return wilson_interval(count / total, total)
-
-
-def correlation(first: list[float], second: list[float]) -> tuple[float, float]:
-    """Return Spearman's rank correlation and the probability of one as strong by chance."""
-    rho, p = _scipy().spearmanr(first, second)
-    return float(rho), float(p)
-
-
-def probability_of_means(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
-    """Return the probability that means of values in pairs differ as much by chance: Student's test, two-sided.
-
-    >>> round(probability_of_means(np.array([1.0, 2.0, 3.0]), np.array([0.0, 2.0, 1.0])), 4)
-    0.2254
-    """
-    differences = first - second
-    return float(_scipy().ttest_1samp(differences, 0).pvalue) if differences.any() else 1.0
-
-
-def _scipy() -> Any:
-    return need("scipy.stats", "stats", "Intervals and tests need SciPy")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil
 
 from ..bisection import ROUNDING, Largest, bisect
 from ..methods import LAST
 from .store import Cell, Key
 
-Search = Generator[float, float, Largest]
 # Cells by their keys; None where an approach refuses, or where fewer answers are right than the second argument.
 Fill = Callable[[Sequence[Key], int], list[Cell | None]]
 
@@ -17,34 +16,34 @@ Fill = Callable[[Sequence[Key], int], list[Cell | None]]
 def largest_ratios(
     fill: Fill, full: Cell, keys: Iterable[Key], budget: float, ratios: Sequence[float], states: int
 ) -> dict[Key, Largest]:
-    """Find the largest ratio of every method and seed in `keys`, all searches going a step at a time.
+    """Find the largest ratio of every method and seed in `keys`; all searches take a step at a time, for the runner.
 
     full: the unpruned model on the validation examples. budget: points of accuracy. states: those stored.
     """
     searches = {key: bisect(budget, states, ratios, resolution(states)) for key in keys}
     least = fewest_right(full, budget)
     finished: dict[Key, Largest] = {}
-    asked = {key: next(steps) for key, steps in searches.items()}
+    asked = {key: next(search) for key, search in searches.items()}
     while asked:
-        tried = [key._replace(ratio=ratio, split=full.split) for key, ratio in asked.items()]
-        answers = {
-            key: _send(searches[key], points_lost(full, cell))
-            for key, cell in zip(asked, fill(tried, least), strict=True)
-        }
-        finished |= {key: answer for key, answer in answers.items() if isinstance(answer, Largest)}
-        asked = {key: answer for key, answer in answers.items() if not isinstance(answer, Largest)}
+        cells = fill([key._replace(ratio=ratio, split=full.split) for key, ratio in asked.items()], least)
+        answered, asked = dict(zip(asked, cells, strict=True)), {}
+        for key, cell in answered.items():
+            try:
+                asked[key] = searches[key].send(points_lost(full, cell))
+            except StopIteration as end:
+                finished[key] = end.value
     return finished
 
 
 def keys_to_report(keys: Iterable[Key], ratios: dict[Key, Largest]) -> list[Key]:
-    """Return the cells that tables report: every method at LAST's largest ratio of the grid and, if found, its own."""
+    """Return the cells that tables report: each method at LAST's largest ratio of the grid and at its own, if found."""
     last = max((largest.on_grid for key, largest in ratios.items() if key.method == LAST.name), default=0.0)
     own = {key: largest.exact for key, largest in ratios.items()}
     return [key._replace(ratio=ratio) for key in keys for ratio in sorted({own.get(key, 0.0), last} - {0.0})]
 
 
 def resolution(states: int) -> int:
-    """Return to how many states a largest ratio is found: one in a hundred, which no table could show finer."""
+    """Return to how many states a largest ratio is found: a hundredth of them, since no table shows more digits."""
     return max(1, states // 100)
 
 
@@ -56,12 +55,3 @@ def fewest_right(full: Cell, budget: float) -> int:
 def points_lost(full: Cell, cell: Cell | None) -> float:
     """Return the points of accuracy that pruning cost, infinitely many where there is no pruned model."""
     return float("inf") if cell is None else 100 * (full.accuracy - cell.accuracy)
-
-
-def _send(steps: Search, loss: float) -> float | Largest:
-    """Return the next ratio to try, or the end of the search."""
-    try:
-        return steps.send(loss)
-    except StopIteration as end:
-        largest: Largest = end.value
-        return largest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssmprune.sweeps.approaches import PruneStates, Rebuild
+from ssmprune.sweeps import PruneStates, Rebuild
 
 from . import as_released
 from .h2_optimal import h2_optimal_model

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ssmprune.errors import one_of
 from ssmprune.report import checkpoints, draw_sweep, need_matplotlib, save_figure
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from . import memory, poles, scores, stability, states
 from .choice import Choice, choose

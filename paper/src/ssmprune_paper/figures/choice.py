@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.report import checkpoints, method_curves
-from ssmprune.sweeps.store import Cell, Results
+from ssmprune.sweeps import Cell, Results
 
 
 @dataclass(frozen=True)

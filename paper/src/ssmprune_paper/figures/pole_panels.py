@@ -9,7 +9,7 @@ import numpy as np
 
 from ssmprune.arrays import Complex
 from ssmprune.report import COLOURS, label, panels, shared_legend, systems
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from .choice import Choice, cell_with_plan
 

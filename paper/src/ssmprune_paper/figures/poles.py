@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ssmprune.arrays import Complex
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from .choice import Choice
 from .pole_panels import draw_panels

@@ -10,7 +10,7 @@ from ssmprune.arrays import Real
 from ssmprune.methods.allocation import descending, energy_normalised
 from ssmprune.planning.make import make_plan
 from ssmprune.report import panels, shared_legend, styles, systems
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from .choice import Choice
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ssmprune.report import COLOURS, panels
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from .choice import Choice
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ssmprune.report import label, method_curves, panels, shared_legend, styles
-from ssmprune.sweeps.store import Results
+from ssmprune.sweeps import Results
 
 from .choice import Choice
 
