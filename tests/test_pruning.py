@@ -228,6 +228,6 @@ def test_data_may_be_of_another_precision_than_the_model():
         (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),
     ],
 )
-def test_mistakes_are_told(call, message):
+def test_mistakes_are_explained(call, message):
     with pytest.raises(sp.InputError, match=message):
         call(model("s5"))

@@ -101,7 +101,7 @@ def test_a_file_brings_an_approach(add):
         ("x = 1\nx.y", r"does not load: AttributeError: .* \(line 2\)"),
     ],
 )
-def test_a_file_that_brings_no_member_is_told(text, message, add):
+def test_a_file_without_a_proper_member_is_refused(text, message, add):
     with pytest.raises(sp.InputError, match=message):
         add(text)
     assert registry._files == {}

@@ -36,7 +36,7 @@ def one_of(kind: str, name: object, known: Mapping[str, Member]) -> Member:
 
 
 def suggestion(name: object, known: Iterable[str]) -> str:
-    """Return a question for the known name that is most like a mistyped one, with a space before it, or nothing."""
+    """Return " Did you mean NAME?" with the known name that is closest to a mistyped name, or nothing."""
     close = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f" Did you mean {close[0]}?" if close else ""
 

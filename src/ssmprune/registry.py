@@ -160,7 +160,7 @@ def _name_of(member: Any) -> Any:
 
 
 def _run(path: Path) -> ModuleType:
-    """Run a Python file as a module of its own."""
+    """Run a Python file as a module."""
     name = f"ssmprune_module_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

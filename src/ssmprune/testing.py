@@ -1,4 +1,4 @@
-"""The contract of an adapter, for the families that come with ssmprune and for anybody's own."""
+"""The contract of an adapter, for the families that come with ssmprune and for those of users."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_adapter(
 
     run(model, path, u) is what the model's own code computes in the layer at `path` for u (length, inputs), D u
     included. What it computes beyond the system that was read must be D u for one D per channel. A family whose
-    layout cannot lose single states has `shrinks=False`, one that cannot silence them either `masks=False`, and must
+    layout cannot lose single states has `shrinks=False`, if it cannot silence them either `masks=False`, and must
     refuse with an InputError. Differences count relative to the largest output.
 
     Of `refit`, `write` and `convert` those are tested that the adapter has, and with `refit` also what a recorded call
@@ -53,13 +53,13 @@ def check_adapter(
         contract.check_refusal(shrink, make_plan(contract.systems, 1.0))
     if not masks:
         contract.check_refusal(mask, half)
-    own = type(adapter)
-    if own.refit is not Adapter.refit:
+    written = type(adapter)
+    if written.refit is not Adapter.refit:
         contract.check_refit(half, shrinks)
         contract.check_recording()
-    if own.write is not Adapter.write:
+    if written.write is not Adapter.write:
         contract.check_write(half)
-    if own.convert is not Adapter.convert:
+    if written.convert is not Adapter.convert:
         contract.check_convert(half)
     contract.check_original()
 
@@ -128,7 +128,7 @@ class _Contract:
                     continue
                 accepted += 1
                 self._compare(pruned, refitted, f"{asked}, then {verb},")
-        assert accepted, "refit refuses everything; an adapter that cannot write a C has no refit of its own"
+        assert accepted, "refit refuses everything; an adapter that cannot write a C should not override refit"
 
     def check_recording(self) -> None:
         """Check that calibration takes what goes into and comes out of a torch layer for just that."""

@@ -116,6 +116,6 @@ def test_unusual_kernels_are_refused(options, reason):
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_reason(model, adapter, reason):
+def test_unreadable_kernels_are_refused_with_the_reason(model, adapter, reason):
     with pytest.raises(sp.InputError, match=reason):
         sp.read(model(), adapter=adapter)

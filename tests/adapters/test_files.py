@@ -147,7 +147,7 @@ def test_state_dicts_may_come_in_safetensors(tmp_path):
     assert {path: ours[path].fingerprint for path in theirs} == {path: s.fingerprint for path, s in theirs.items()}
 
 
-def test_what_has_no_place_in_a_tree_is_not_written(tmp_path):
+def test_objects_that_a_tree_cannot_hold_are_not_written(tmp_path):
     with pytest.raises(sp.InputError, match="found a set"):
         sp.save_tree({"params": {1, 2}}, tmp_path / "model.msgpack")
     assert list(tmp_path.iterdir()) == []

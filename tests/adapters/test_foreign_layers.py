@@ -148,7 +148,7 @@ def test_a_kernel_cannot_be_watched_at_work():
         sp.collect(model, [torch.randn(2, 20, 8)])
 
 
-def test_a_grid_shrinks_where_every_channel_keeps_as_many():
+def test_a_grid_shrinks_if_all_channels_keep_equally_many():
     state = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
     model = nn.Sequential(SSMKernelDiag(state))
     systems = sp.read(model)

@@ -112,7 +112,7 @@ def test_the_same_model_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_mistakes_are_told(tmp_path):
+def test_mistakes_are_explained(tmp_path):
     small, file = sp.prune(peers(), ratio=0.5), tmp_path / "small.safetensors"
     sp.save_pruned(small, file)
     tiny = [len(system.log_poles) for system in sp.read(small).values()]

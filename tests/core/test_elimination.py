@@ -57,7 +57,7 @@ def test_costs_are_those_of_solving_anew(seed):
         np.testing.assert_allclose(found[k], slow(gram[k], target[k], removable[k], fixed[k]), rtol=1e-6, atol=1e-6)
 
 
-def test_updates_that_wait_lose_nothing():
+def test_pending_updates_lose_nothing():
     """So many groups that updates are done together several times between two refreshes."""
     groups = 3 * PENDING * REFRESH // 2
     gram, target = problems(np.random.default_rng(0), 1, groups, 2, 3)
@@ -68,7 +68,7 @@ def test_updates_that_wait_lose_nothing():
 
 
 @pytest.mark.parametrize(("n", "outputs"), [(96, 96), (128, 1)])
-def test_memory_is_what_was_said(n, outputs):
+def test_elimination_takes_the_announced_memory(n, outputs):
     gram, target = problems(np.random.default_rng(0), 1, n, 2, outputs)
     every = np.ones((1, n), bool)
     system = sp.DiagonalSystem.from_discrete(np.full(n, 0.5), np.ones((n, outputs)), np.ones((outputs, n)))
@@ -88,7 +88,7 @@ def _layer(width, n):
     return S5Layer(width, n)
 
 
-def test_what_no_machine_has_memory_for_is_refused_before_it_is_tried(monkeypatch):
+def test_an_elimination_beyond_all_memory_is_refused_before_it_starts(monkeypatch):
     from ssmprune import pruning
 
     monkeypatch.setattr(pruning, "physical_memory", lambda: 1000.0)

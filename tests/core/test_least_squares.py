@@ -22,7 +22,7 @@ def least_squares(z, u, r):
 
 
 @given(systems(max_n=4, multi_siso=(False,)), st.data())
-def test_what_is_taken_over_is_the_least_squares_fit(system, data):
+def test_a_refit_is_the_least_squares_fit(system, data):
     """The ridge makes the problem well posed whatever the states: the condition number is below features / RIDGE."""
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     width = system.inputs

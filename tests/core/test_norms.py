@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from reference import hinf_score
 from ssmprune import DiagonalSystem, InputError
-from ssmprune.core.norms import ORDER, RTOL, _cuts, _whole, h2, hinf, pair_h2, pair_hinf, state_h2, state_hinf
+from ssmprune.core.norms import ORDER, RTOL, _bank_of_system, _cuts, h2, hinf, pair_h2, pair_hinf, state_h2, state_hinf
 from strategies import systems
 
 ORACLE = np.load(Path(__file__).parents[1] / "golden" / "hinf_oracle.npz")
@@ -115,7 +115,7 @@ def test_a_wide_system_is_searched_right(directions):
 
 @pytest.mark.parametrize("system", [wide_system(1), wide_system(2), wide_system(2, 1)])
 def test_the_local_series_is_the_response(system):
-    bank = _whole(system)
+    bank = _bank_of_system(system)
     theta, owner = np.linspace(0, np.pi, 30), np.zeros(30, int)
     x = 0.05 * np.abs(np.expm1(system.log_poles - 1j * theta[:, None])).min(axis=1)  # well within every pole's reach
     series = bank.frobenius @ bank.terms(theta, x, *bank.moebius(owner, theta, x), ORDER)  # (theta, rank, order)
@@ -126,7 +126,7 @@ def test_the_local_series_is_the_response(system):
 
 @some
 @given(slowed(), st.integers(0, 2**32 - 1))
-def test_no_interval_is_settled_that_holds_a_larger_gain(system, seed):
+def test_no_interval_with_a_larger_gain_is_settled(system, seed):
     rng = np.random.default_rng(seed)
     system = replace(system, channel=None, channels=0)
     middle = np.abs(rng.choice(system.log_poles.imag, 40) + 10 ** rng.uniform(-6, 0, 40)) % np.pi
@@ -134,12 +134,12 @@ def test_no_interval_is_settled_that_holds_a_larger_gain(system, seed):
     inside = np.linspace(edges[:, 0], edges[:, 1], 65)
     largest = gains(system, inside.ravel()).reshape(inside.shape)
     ends = np.stack([edges, largest[[0, -1]].T], axis=2)
-    cut = _cuts(_whole(system), np.zeros(40, int), ends, largest.max(axis=0) * (1 - 1e-9))
+    cut = _cuts(_bank_of_system(system), np.zeros(40, int), ends, largest.max(axis=0) * (1 - 1e-9))
     assert ((edges[:, 0] < cut) & (cut < edges[:, 1])).all()
 
 
 @pytest.mark.parametrize("width", [1, 12])
-def test_what_two_systems_cancel_of_each_other_is_seen(width):
+def test_norms_see_what_two_systems_cancel(width):
     rng = np.random.default_rng(width)
     log_poles = -(10 ** rng.uniform(-5, -1, 8)) + 1j * rng.uniform(0, np.pi, 8)
     B, C = rng.normal(size=(8, width)), rng.normal(size=(1, width, 8))

@@ -38,7 +38,7 @@ def test_the_error_after_a_change_is_that_of_the_steps(system, seed):
 
 
 @given(systems(max_n=4), st.integers(0, 1000))
-def test_a_shrunk_fit_is_nearly_as_good_on_what_was_held_out_as_any(system, seed):
+def test_a_shrunk_fit_is_nearly_the_best_on_held_out_data(system, seed):
     rng = np.random.default_rng(seed)
     seen, held_out = (
         sample(system, rng.normal(size=(steps, system.inputs)), rng.normal(size=(steps, system.inputs)))

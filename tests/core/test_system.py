@@ -126,6 +126,6 @@ def test_bad_steps_are_refused(step, message):
         DiagonalSystem.from_continuous([-1, -2], [[1], [1]], [[1, 1]], step)
 
 
-def test_unstable_states_are_told_apart():
+def test_unstable_states_are_marked():
     system = DiagonalSystem.from_discrete([1.5, 0.5], [[1], [1]], [[1, 1]])
     assert system.unstable_states.tolist() == [True, False]

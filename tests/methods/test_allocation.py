@@ -99,7 +99,7 @@ def test_scores_far_beyond_single_precision_stay_ranked():
     np.testing.assert_allclose(np.exp(energy_normalised(scores)), last_scores(np.exp(scores + 2000)), rtol=1e-12)
 
 
-def test_counts_do_not_hang_on_the_last_binary_digit():
+def test_counts_do_not_depend_on_the_last_binary_digit():
     for n in (10, 100, 24, 98304):
         for percent in range(0, 101, 10):
             assert kept_count(n, percent / 100) == n * (100 - percent) // 100

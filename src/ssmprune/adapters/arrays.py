@@ -29,7 +29,7 @@ LIQUID = (
 
 @dataclass
 class ArrayPlace:
-    """One place in a model that holds arrays: reading one gives numpy, writing one keeps the owner's kind.
+    """A place in a model that has arrays: reading an array gives numpy, writing it keeps the holder's kind.
 
     >>> tree = {"params": {"seq": {"D": np.ones(2, np.float32)}}}
     >>> place = places_of(tree).by_path["params.seq"]
@@ -38,16 +38,16 @@ class ArrayPlace:
     array([0.25, 0.25], dtype=float32)
     """
 
-    owner: Any  # a torch module, or the dict that holds the arrays
-    keys: dict[str, str]  # what the owner calls each array
+    holder: Any  # a torch module, or the dict that has the arrays
+    keys: dict[str, str]  # the name that the holder has for each array
     root: Any  # the whole model
     parent: ArrayPlace | None = None
-    children: set[str] = field(default_factory=set)  # names of the places inside this one
+    children: set[str] = field(default_factory=set)  # names of the places inside this place
 
     @property
     def module(self) -> Any:
         """The torch module, whose attributes record options, or None in a tree of arrays."""
-        return None if isinstance(self.owner, Mapping) else self.owner
+        return None if isinstance(self.holder, Mapping) else self.holder
 
     def around(self) -> Iterator[ArrayPlace]:
         """Yield the places that hold this one, from the inside outwards."""
@@ -69,11 +69,11 @@ class ArrayPlace:
             copied: NDArray[Any] = value.detach().to("cpu", kind, copy=True).numpy()
             return copied
         value = np.asarray(value)
-        with np.errstate(invalid="ignore"):  # a damaged file's NaN may be one that signals; the system refuses it
+        with np.errstate(invalid="ignore"):  # the NaN of a damaged file may signal; the system refuses it
             return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
 
     def __setitem__(self, name: str, numbers: NDArray[Any]) -> None:
-        """Put an array in the place of the one stored, in its precision and on its device."""
+        """Replace an array, in the precision and on the device of the old one."""
         old = self._stored(name)
         if tuple(old.shape) != numbers.shape and isinstance(self.root, Mapping) and "opt_state" in self.root:
             raise InputError(
@@ -88,25 +88,25 @@ class ArrayPlace:
             new = old.detach().new_tensor(numbers)
             if self.module is not None and self.keys[name] in self.module._parameters:
                 new = type(old)(new, old.requires_grad)
-                new.__dict__.update(old.__dict__)  # what a code noted on it, such as a learning rate of its own
+                new.__dict__.update(old.__dict__)  # attributes that a code has set, such as a special learning rate
             self._store(name, new)
 
     def _stored(self, name: str) -> Any:
         key = self.keys[name]
-        return self.owner[key] if self.module is None else getattr(self.owner, key)
+        return self.holder[key] if self.module is None else getattr(self.holder, key)
 
     def _store(self, name: str, value: Any) -> None:
         if self.module is not None:
-            setattr(self.owner, self.keys[name], value)
-        elif isinstance(self.owner, MutableMapping):
-            self.owner[self.keys[name]] = value
+            setattr(self.holder, self.keys[name], value)
+        elif isinstance(self.holder, MutableMapping):
+            self.holder[self.keys[name]] = value
         else:
-            raise InputError(f"The tree is a frozen {type(self.owner).__name__}; `unfreeze` it to a dict first.")
+            raise InputError(f"The tree is a frozen {type(self.holder).__name__}; `unfreeze` it to a dict first.")
 
 
 @dataclass(frozen=True)
 class Places:
-    """Every place of a model that holds arrays, and every torch module; none in a model of another kind."""
+    """All places of a model that have arrays, and all torch modules; a model of another kind has none."""
 
     model: Any
     by_path: dict[str, ArrayPlace]  # by dotted path

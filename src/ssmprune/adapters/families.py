@@ -29,7 +29,7 @@ class ArrayFamily(Adapter):
         return {path: place for path, place in places.by_path.items() if self.marks <= place.keys.keys()}
 
     def read(self, layer: ArrayPlace) -> DiagonalSystem:
-        """Discretise in double precision whatever the layer's own."""
+        """Discretise in double precision, whatever precision the layer has."""
         return self.parameters(layer).system()
 
     def convert(self, layer: ArrayPlace, keep: Mask | None = None) -> Any:
@@ -82,7 +82,7 @@ class FlatFamily(ArrayFamily):
 
 
 class GridFamily(ArrayFamily):
-    """Every channel has as many states as every other; a silent state has zeros in C, since B is fixed or shared."""
+    """All channels have equally many states; a silent state has zeros in C, since B is fixed or shared."""
 
     grid_axes: ClassVar[dict[str, tuple[int, int]]]  # the axes of an array that run over channels and states
 
@@ -105,7 +105,7 @@ class GridFamily(ArrayFamily):
         layer["C"] = C
 
     def shrink(self, layer: ArrayPlace, keep: Mask) -> None:
-        """Cut the grid, which is possible where every channel keeps as many states."""
+        """Cut the grid, which is possible where all channels keep equally many states."""
         channels, _ = (layer["C"].shape[axis] for axis in self.grid_axes["C"])
         rows = keep.reshape(channels, -1)
         counts = rows.sum(1)

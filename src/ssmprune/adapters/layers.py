@@ -34,31 +34,31 @@ class Layer:
 
     path: str
     family: Adapter
-    own: Any  # what the adapter calls a layer: a torch module, a place of arrays
+    inner: Any  # the object that the adapter calls a layer: a torch module, a place of arrays
 
     def read(self) -> DiagonalSystem:
         """Return what the layer computes, without D u."""
-        return self._call(self.family.read, self.own)
+        return self._call(self.family.read, self.inner)
 
     def mask(self, keep: Mask) -> None:
         """Silence the other states."""
-        self._call(self.family.mask, self.own, keep)
+        self._call(self.family.mask, self.inner, keep)
 
     def shrink(self, keep: Mask) -> None:
         """Remove the other states."""
-        self._call(self.family.shrink, self.own, keep)
+        self._call(self.family.shrink, self.inner, keep)
 
     def refit(self, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""
-        self._call(self.family.refit, self.own, keep, C, D_change)
+        self._call(self.family.refit, self.inner, keep, C, D_change)
 
     def write(self, system: DiagonalSystem) -> None:
         """Make the layer compute another system."""
-        self._call(self.family.write, self.own, system)
+        self._call(self.family.write, self.inner, system)
 
     def convert(self, keep: Mask | None = None) -> Any:
         """Return our torch layer that computes the same, with all states or those in `keep`."""
-        return self._call(self.family.convert, self.own, keep)
+        return self._call(self.family.convert, self.inner, keep)
 
     @property
     def calling_module(self) -> str:
@@ -109,7 +109,7 @@ def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
     refuse_coupled(places)
     families = list(found().values()) if adapter is None else [_ADAPTERS.checked(adapter, "`adapter`")]
     layers = {
-        path: Layer(path, family, own) for family in families for path, own in family.layers_among(places).items()
+        path: Layer(path, family, inner) for family in families for path, inner in family.layers_among(places).items()
     }
     if not layers:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Our own two torch families, S5 and S4D: layers that know their options, with a mask of their own."""
+"""Our two torch families, S5 and S4D: layers that know their options and have a mask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OurFamily(FlatFamily):
     input_arrays: ClassVar = ("mask",)
 
     def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
-        """Return the modules of the class; one whose module was never imported cannot be in the model."""
+        """Return the layers of the class; if its module was never imported, the model can have none."""
         module, name = self.kind
         if module not in sys.modules:
             return {}

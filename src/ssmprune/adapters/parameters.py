@@ -1,4 +1,4 @@
-"""The parameters of a layer, ours or another code's, in one set of words: read as a system, or built in torch."""
+"""The parameters of a layer, ours or another code's, in the same words: read as a system, or built in torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _refuse_clipping(real: Real) -> Real:
     if (real > CLIP).any():
-        raise InputError(f"This layer clips poles at {CLIP}; one to be written has the real part {real.max():.2g}.")
+        raise InputError(f"This layer clips poles at {CLIP}; a pole to be written has the real part {real.max():.2g}.")
     return real
 
 

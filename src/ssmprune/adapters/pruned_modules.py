@@ -46,7 +46,7 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
 def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter | None = None) -> Model:
     """Return a copy of a freshly built module, cut and filled so that it is the one that `save_pruned` wrote.
 
-    model: built as the one that was pruned, with all its states; it is left as it is.
+    model: built as before the pruning, with all its states; it is left as it is.
     adapter: of a family that is not recognised by itself, as when it was pruned.
 
     >>> import tempfile, torch

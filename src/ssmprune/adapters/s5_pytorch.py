@@ -19,7 +19,7 @@ class S5Pytorch(FlatFamily):
     """Reads and cuts `s5.S5SSM`, the layer inside `S5` and `S5Block`; all of its complex states are stored.
 
     A module knows its discretisation. A state dict does not, nor whether the layer is liquid or of higher degree:
-    give one only of plain layers.
+    give the state dicts of plain layers only.
     """
 
     discretization: Literal["zoh", "bilinear"] | None = None  # asked for state dicts alone

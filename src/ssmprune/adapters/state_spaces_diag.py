@@ -37,7 +37,7 @@ class StateSpacesKernel(GridFamily):
     is_real: bool = False
 
     def options(self, layer: ArrayPlace) -> Self:
-        """Return the options that a module records, or those given for a state dict, unless no state has a gain."""
+        """Return the options that a module records, or those given for a state dict; refuse unusual ones."""
         options, module = self, layer.module
         if module is None:
             self.ask()
@@ -94,7 +94,7 @@ class StateSpacesDiag(StateSpacesKernel):
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
 
     def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
-        """Return the diagonal kernels; one with a low-rank part, P, is of `state_spaces_dplr`."""
+        """Return the diagonal kernels; those with a low-rank part, P, belong to `state_spaces_dplr`."""
         return {path: place for path, place in super().layers_among(places).items() if "P" not in place}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
@@ -111,7 +111,7 @@ class StateSpacesDiag(StateSpacesKernel):
         copies = (channels // len(decay), 1)
         decay, frequency = np.tile(decay, copies), np.tile(frequency, copies)
         steps = np.broadcast_to(steps, (channels, states))
-        # A state with a step of its own is one with the channel's step whose time runs faster by the ratio.
+        # A state with its own step is a state with the channel's step whose time runs faster by the ratio.
         ratio = steps / steps[:, :1]
         log = options.real_transform == "exp"
         return LayerParameters(

@@ -83,7 +83,7 @@ class StateSpacesDPLR(StateSpacesKernel):
 
 
 class Modes(NamedTuple):
-    """A real system x' = A x + b u in diagonal form, one entry for two conjugate poles or a real one."""
+    """A real system x' = A x + b u in diagonal form, with an entry for each conjugate pair and each real pole."""
 
     poles: Complex  # (n,)
     B: Complex  # (n,)
@@ -110,7 +110,7 @@ class Modes(NamedTuple):
         return cls(poles[stored], drive[stored], vectors[:, stored] * np.where(poles.imag > 0, 1, 0.5)[stored])
 
     def readout(self, C: Complex, step: float, length: int) -> Complex:
-        """Return C (directions, n) of the modes from the stored one (directions, N), made for kernels of a length."""
+        """Return C (directions, n) of the modes from the stored C (directions, N), made for kernels of a length."""
         modal: Complex = 2 * np.concatenate([C.real, -C.imag], axis=1) @ self.vectors
         if not length:
             return modal
@@ -119,7 +119,7 @@ class Modes(NamedTuple):
 
 
 def is_dplr(place: ArrayPlace) -> bool:
-    """Tell a DPLR kernel from a diagonal one, which has no P."""
+    """Tell a DPLR kernel from a diagonal kernel, which has no P."""
     names = place.keys.keys()
     return {"P", "B", "C"} <= names and ({"A_real", "A_imag", "inv_dt"} <= names or {"inv_w_real", "log_dt"} <= names)
 

@@ -56,7 +56,7 @@ def from_msgpack(content: bytes) -> dict[str, Any]:
 
 def to_msgpack(tree: Mapping[str, Any]) -> bytes:
     """Return the bytes that Flax's `to_bytes` would write."""
-    packed: bytes = _msgpack().packb(tree, default=_packed_extension, strict_types=True)
+    packed: bytes = _msgpack().packb(tree, default=_pack_extension, strict_types=True)
     return packed
 
 
@@ -68,11 +68,11 @@ def _extension(code: int, content: bytes) -> Any:
         return complex(*parts)
     if code not in (ARRAY, SCALAR):
         raise InputError(f"Unknown extension type {code}; Flax writes {ARRAY}, {COMPLEX} and {SCALAR}.")
-    array = _array(_unpack(content))
+    array = _build_array(_unpack(content))
     return array[()] if code == SCALAR else array
 
 
-def _array(parts: Any) -> np.ndarray[Any, Any]:
+def _build_array(parts: Any) -> np.ndarray[Any, Any]:
     """Build an array, once its claimed size agrees with the bytes that are there."""
     if not (isinstance(parts, list) and len(parts) == 3):
         raise InputError("An array is not (shape, type, bytes); the file is damaged.")
@@ -87,7 +87,7 @@ def _array(parts: Any) -> np.ndarray[Any, Any]:
     return np.ndarray(shape, name, buffer).copy()
 
 
-def _packed_extension(value: Any) -> Any:
+def _pack_extension(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, complex) and not isinstance(value, np.generic):

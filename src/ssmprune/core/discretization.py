@@ -28,8 +28,8 @@ def zoh(lam: Complex, step: Real) -> tuple[Complex, Complex]:
 def bilinear(lam: Complex, step: Real) -> tuple[Complex, Complex]:
     """Apply Tustin's rule: return the logarithms of (1 + w)/(1 - w) with w = λΔ/2, and the factors Δ/(1 - w) of B.
 
-    Re log((1+w)/(1-w)) = ½ log1p(4a/((1-a)² + b²)) with w = a + jb keeps every digit of a slow pole; of a fast one,
-    near w = -1, the logarithms of both distances do.
+    Re log((1+w)/(1-w)) = ½ log1p(4a/((1-a)² + b²)) with w = a + jb keeps every digit of a slow pole; for a fast
+    pole, near w = -1, the logarithms of both distances do.
 
     >>> log_poles, factor = bilinear(np.array([-1e-9 + 0j]), np.array([1.0]))
     >>> print(f"{log_poles.real[0]:.12g}")

@@ -8,8 +8,8 @@ from ..arrays import Index, Mask, Real
 from .layout import ChannelLayout
 from .system import DiagonalSystem
 
-REFRESH = 4  # G⁻¹ is computed afresh whenever one in so many groups has gone
-PENDING = 32  # updates of G⁻¹ that wait, to be done together as one product of matrices
+REFRESH = 4  # G⁻¹ is computed afresh whenever a quarter of the groups has gone
+PENDING = 32  # updates of G⁻¹ are collected, and done together as a product of matrices
 
 
 def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
@@ -17,7 +17,7 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
 
     gram (problems, groups, parts, groups, parts) is G = E[z zᵀ], target (problems, groups, parts, outputs) is E[z y];
     `removable` and `fixed` (problems, groups) say which groups exist. The cost of a group s is what E|y - Wᵀz|² rises
-    when it goes and all others are re-fitted, tr(w_sᵀ ((G⁻¹)_ss)⁻¹ w_s). A cost below an earlier one of its problem is
+    when it goes and all others are re-fitted, tr(w_sᵀ ((G⁻¹)_ss)⁻¹ w_s). A cost below an earlier cost of its problem is
     raised to just above that, so that sorting the costs gives the order of removal. What is not removable costs +inf.
     """
     costs, level = np.full(removable.shape, np.inf), np.full(len(gram), -np.inf)
@@ -31,7 +31,7 @@ def eliminate(gram: Real, target: Real, removable: Mask, fixed: Mask) -> Real:
             place, cost = fit.cheapest(np.take_along_axis(left, group, axis=1))
             problem = np.flatnonzero(cost < np.inf)  # those that have something left to remove
             fit.remove(place, cost < np.inf)
-            level[problem] = _raised(cost[problem], level[problem])
+            level[problem] = _raise_above(cost[problem], level[problem])
             gone = problem, group[problem, place[problem]]
             costs[gone], left[gone] = level[problem], False
     return costs
@@ -47,7 +47,7 @@ def elimination_bytes(system: DiagonalSystem) -> int:
     return 8 * layout.channels * features * (7 * features + 5 * outputs)
 
 
-def _raised(cost: Real, level: Real) -> Real:
+def _raise_above(cost: Real, level: Real) -> Real:
     """Return log cost, but above `level` wherever that is finite."""
     with np.errstate(divide="ignore"):
         log = np.log(np.maximum(cost, 0))
@@ -74,7 +74,7 @@ class _Fit:
         np.einsum("gff->gf", G)[silent] = 1
         y = target.reshape(problems, -1, outputs)[row, features]
         y[silent] = 0
-        self.inverse, self.W = _solved(G, y)
+        self.inverse, self.W = _solve(G, y)
         self.blocks = np.einsum("gsasb->gsab", self.inverse.reshape(*self.shape, *self.shape[1:])).copy()
         self.alive = np.ones((problems, 1, count * parts))
         self.pending = 0
@@ -120,7 +120,7 @@ class _Fit:
         return now
 
 
-def _solved(G: Real, y: Real) -> tuple[Real, Real]:
+def _solve(G: Real, y: Real) -> tuple[Real, Real]:
     """Return G⁻¹ and G⁻¹y."""
     features = G.shape[1]
     solved = np.linalg.solve(G, np.concatenate([np.broadcast_to(np.eye(features), G.shape), y], axis=2))

@@ -48,7 +48,7 @@ class ChannelLayout:
         return cls(channel, slot, channels, int(counts.max(initial=0)))
 
     def spread(self, values: NDArray[Any], fill: float = 0) -> NDArray[Any]:
-        """Put one entry per state, (n, ...), into its place, (channels, slots, ...)."""
+        """Put the entry of each state, (n, ...), into its place, (channels, slots, ...)."""
         places: NDArray[Any] = np.full((self.channels, self.slots, *values.shape[1:]), fill, values.dtype)
         places[self.channel, self.slot] = values
         return places

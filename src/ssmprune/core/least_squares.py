@@ -135,7 +135,7 @@ def boldest(errors: Sequence[float]) -> int:
 def most_cautious(errors: Sequence[float], sequences: int) -> int:
     """Return the first of several errors, on so many sequences, that cannot be told from the least of them.
 
-    Errors are differences of sums: one that is next to nothing may have been rounded to below it.
+    Errors are differences of sums, so that an error next to zero may have been rounded to below zero.
 
     >>> most_cautious([9.0, 5.1, 5.0], sequences=2), most_cautious([9.0, 5.1, 5.0], sequences=20)
     (1, 2)

@@ -56,7 +56,7 @@ def pair_hinf(system: DiagonalSystem) -> Real:
     array([4., 0.])
     """
     system, exponents = of_unit_size(system)
-    return np.ldexp(_largest_gains(_each(system), shared=False)[0], exponents)
+    return np.ldexp(_largest_gains(_bank_of_states(system), shared=False)[0], exponents)
 
 
 def pair_h2(system: DiagonalSystem) -> Real:
@@ -66,7 +66,7 @@ def pair_h2(system: DiagonalSystem) -> Real:
     array([2. , 2.5])
     """
     system, exponents = of_unit_size(system)
-    return np.ldexp(np.sqrt(_energies(_each(system))), exponents)
+    return np.ldexp(np.sqrt(_energies(_bank_of_states(system))), exponents)
 
 
 def hinf(system: DiagonalSystem) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def hinf(system: DiagonalSystem) -> tuple[float, float]:
     if system.n == 0:
         return 0.0, 0.0
     system, exponents = of_unit_size(system, together=True)
-    norms, thetas = _largest_gains(_whole(system), shared=True)
+    norms, thetas = _largest_gains(_bank_of_system(system), shared=True)
     return float(np.ldexp(norms.max(), exponents[0])), float(thetas[norms.argmax()])
 
 
@@ -93,7 +93,7 @@ def h2(system: DiagonalSystem) -> float:
     if system.n == 0:
         return 0.0
     system, exponents = of_unit_size(system, together=True)
-    return float(np.ldexp(np.sqrt(_energies(_whole(system)).sum()), exponents[0]))
+    return float(np.ldexp(np.sqrt(_energies(_bank_of_system(system)).sum()), exponents[0]))
 
 
 def of_unit_size(system: DiagonalSystem, together: bool = False) -> tuple[DiagonalSystem, Index]:
@@ -112,7 +112,7 @@ def of_unit_size(system: DiagonalSystem, together: bool = False) -> tuple[Diagon
     B, C = (np.where((np.abs(exponents) > EXTREME) & (exponents > NONE), exponents, 0) for exponents in (B, C))
     if not (B.any() or C.any()):
         return system, B
-    return replace(system, B=_divided(system.B, B[:, None]), C=_divided(system.C, C)), B + C
+    return replace(system, B=_divide(system.B, B[:, None]), C=_divide(system.C, C)), B + C
 
 
 def _exponents(columns: Complex) -> Index:
@@ -121,7 +121,7 @@ def _exponents(columns: Complex) -> Index:
     return np.where(largest > 0, np.frexp(largest)[1] - 1, NONE).astype(np.int64)
 
 
-def _divided(values: Complex, exponents: Index) -> Complex:
+def _divide(values: Complex, exponents: Index) -> Complex:
     return join_parts(np.ldexp(values.real, -exponents), np.ldexp(values.imag, -exponents))
 
 
@@ -180,7 +180,7 @@ class _Bank:
 
         γ = 1 - λ e^{-jθ} and u = -j x (2 - γ)/γ, both without cancellation next to the pole, which lies at s = 1/u.
         """
-        exponent = _of(self.log_poles, owner) - 1j * theta[:, None]
+        exponent = _entries(self.log_poles, owner) - 1j * theta[:, None]
         gamma: Complex = -np.expm1(exponent)
         return gamma, join_parts(-2 * gamma.imag, np.expm1(2 * exponent.real)) * (x[:, None] / np.abs(gamma) ** 2)
 
@@ -202,10 +202,10 @@ class _Bank:
 
     def gains(self, owner: Index, theta: Real) -> Real:
         """Return the largest singular value of G_owner(θ), (t,)."""
-        x, B, C = np.zeros_like(theta), _of(self.B, owner), _of(self.C, owner)
+        x, B, C = np.zeros_like(theta), _entries(self.B, owner), _entries(self.C, owner)
         alpha, beta = np.split(self.terms(theta, x, *self.moebius(owner, theta, x), order=1), 2, axis=1)
         rows = np.concatenate([alpha * B.real + beta * B.imag, beta * B.real - alpha * B.imag], axis=1)
-        # a real matrix times a complex one, here and below in real numbers: half the work
+        # a real matrix times a complex matrix, here and below in real numbers: half the work
         G = (np.concatenate([C.real, C.imag], axis=2) @ rows.view(np.float64)).view(np.complex128)
         return np.abs(G[:, 0, 0]) if G.shape[1:] == (1, 1) else np.asarray(np.linalg.norm(G, ord=2, axis=(1, 2)))
 
@@ -214,13 +214,13 @@ def _bank(system: DiagonalSystem, log_poles: Complex, B: Complex, C: Complex) ->
     """Build g systems of m states from log_poles (g, m), B (g, m, inputs) and C (g, directions, outputs, m)."""
     _require_stable(system)
     poles = np.concatenate([log_poles, log_poles.conj()], axis=1)
-    B = np.ascontiguousarray(np.tile(_rotated(B.swapaxes(1, 2)).swapaxes(1, 2), (1, system.directions, 1)))
-    C = _rotated(np.concatenate(list(C.swapaxes(0, 1)), axis=2)) * (system.gain / 2)
+    B = np.ascontiguousarray(np.tile(_rotate(B.swapaxes(1, 2)).swapaxes(1, 2), (1, system.directions, 1)))
+    C = _rotate(np.concatenate(list(C.swapaxes(0, 1)), axis=2)) * (system.gain / 2)
     weights = np.tile(sum(np.split(_norm(C, 1) * _norm(B, 2), system.directions, axis=1)), 2)
     return _Bank(poles, B, C, weights, system.directions, system.backward_delay)
 
 
-def _rotated(columns: Complex) -> Complex:
+def _rotate(columns: Complex) -> Complex:
     """Turn columns (g, width, count) into (g, 2 count, count) if that is narrower: no product of two changes."""
     count = columns.shape[2]
     if columns.shape[1] <= 2 * count:
@@ -229,13 +229,13 @@ def _rotated(columns: Complex) -> Complex:
     return join_parts(parts[..., :count], parts[..., count:])
 
 
-def _each(system: DiagonalSystem) -> _Bank:
+def _bank_of_states(system: DiagonalSystem) -> _Bank:
     """Return every stored state as a system of its own."""
     return _bank(system, system.log_poles[:, None], system.B[:, None], system.C.transpose(2, 0, 1)[..., None])
 
 
-def _whole(system: DiagonalSystem) -> _Bank:
-    """Return the system itself; of a multi-SISO one every channel that owns states, filled up with silent ones."""
+def _bank_of_system(system: DiagonalSystem) -> _Bank:
+    """Return the system itself; of a multi-SISO system every channel with states, filled up with silent states."""
     if system.channel is None:
         return _bank(system, system.log_poles[None], system.B[None], system.C[None])
     layout, owners = ChannelLayout.of(system), np.unique(system.channel)
@@ -296,7 +296,7 @@ def _cuts(bank: _Bank, owner: Index, ends: Real, target: Real) -> Real:
     gamma, u = bank.moebius(owner, middle, x)
     along, away, length = np.abs(u.real), np.abs(u.imag), np.maximum(np.abs(u), 1e-150)
     nearest = np.where(along < length**2, away / length, np.hypot(1 - along, away))  # the least |1 - u s|
-    peaks = _of(bank.weights, owner) / (np.abs(gamma) * nearest)
+    peaks = _entries(bank.weights, owner) / (np.abs(gamma) * nearest)
     tails = peaks * (2 * x[:, None] / np.abs(gamma)) * np.abs(u) ** (ORDER - 1)
     tail = tails.sum(axis=1)
     cut = middle + 2 * np.arctan(x * _halved_view(u[np.arange(len(u)), tails.argmax(axis=1)]))
@@ -304,7 +304,7 @@ def _cuts(bank: _Bank, owner: Index, ends: Real, target: Real) -> Real:
     settled: Mask = (np.hypot(1, x) * peaks.sum(axis=1) <= target) | (cut <= start) | (cut >= stop)
     near = np.flatnonzero(~settled & (2 * tail <= target))  # with a longer tail the other bounds cannot settle it
     terms = bank.terms(middle[near], x[near], gamma[near], u[near], ORDER)
-    images = _of(bank.frobenius, owner[near]) @ terms.view(np.float64)
+    images = _entries(bank.frobenius, owner[near]) @ terms.view(np.float64)
     orders = _norm(images.view(np.complex128), 1)  # |G_j|, (t, order)
     around = orders.sum(axis=1) + tail[near]
     between = ends[near, :, 1].max(axis=1) + orders[:, 2:].sum(axis=1) + 2 * tail[near]
@@ -327,7 +327,7 @@ def _in_blocks(function: Callable[..., Real], size: int, *arrays: NDArray[Any]) 
     return np.concatenate([np.zeros(0), *(function(*(a[i : i + step] for a in arrays)) for i in starts)])
 
 
-def _of(array: NDArray[Any], owner: Index) -> NDArray[Any]:
+def _entries(array: NDArray[Any], owner: Index) -> NDArray[Any]:
     """Return each owner's entry; a bank of one broadcasts instead of being copied."""
     return array if len(array) == 1 else array[owner]
 

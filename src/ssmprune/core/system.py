@@ -1,4 +1,4 @@
-"""One SSM layer as a frozen value: the noun that every part of ssmprune exchanges."""
+"""One SSM layer as a frozen value, which all rooms of ssmprune exchange."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class DiagonalSystem:
     def __post_init__(self) -> None:
         """Freeze the arrays and check the mathematics: shapes and finiteness. Unstable poles are legal."""
         for name in ("log_poles", "B", "C"):
-            object.__setattr__(self, name, _frozen(getattr(self, name), np.complex128))
+            object.__setattr__(self, name, _freeze(getattr(self, name), np.complex128))
         if self.channel is not None:
-            object.__setattr__(self, "channel", _frozen(self.channel, np.int64))
+            object.__setattr__(self, "channel", _freeze(self.channel, np.int64))
         self._check_shapes()
         self._check_values()
 
@@ -254,7 +254,7 @@ class DiagonalSystem:
         return f"DiagonalSystem({self.n} {pairs}, {self.inputs} -> {self.outputs}{kind}, {directions})"
 
 
-def _frozen(array: ArrayLike, dtype: type) -> NDArray[Any]:
+def _freeze(array: ArrayLike, dtype: type) -> NDArray[Any]:
     if isinstance(array, np.ndarray) and array.dtype == dtype and array.base is None and not array.flags.writeable:
         return array  # frozen already, as the arrays of another system are
     copy: NDArray[Any] = np.array(np.asarray(array), dtype)

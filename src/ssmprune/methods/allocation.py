@@ -83,7 +83,7 @@ def energy_normalised(scores: Real) -> Real:
 
 def descending(scores: Real) -> Index:
     """Return the indices that sort `scores` from best to worst; of equal scores the higher index comes first."""
-    return _sorted(scores)[0]
+    return _sort(scores)[0]
 
 
 def highest(scores: Real, count: int, stay: Mask) -> Mask:
@@ -121,7 +121,7 @@ def _mark(scores: Real, count: int, stay: Mask) -> Mask:
     return keep
 
 
-def _sorted(scores: Real) -> tuple[Index, Real]:
+def _sort(scores: Real) -> tuple[Index, Real]:
     """Return the descending order of the scores and the scores in it."""
     order = np.argsort(scores)
     ranked = scores[order]
@@ -131,8 +131,8 @@ def _sorted(scores: Real) -> tuple[Index, Real]:
 
 
 def _in_order(scores: Real, divide: Callable[[Real], Real]) -> Real:
-    """Apply a function to the scores in descending order, and return its results in their own."""
-    order, ranked = _sorted(scores)
+    """Apply a function to the scores in descending order, and return its results in the original order."""
+    order, ranked = _sort(scores)
     result = np.empty_like(scores)
     result[order] = divide(ranked)
     return result

@@ -1,8 +1,8 @@
 """Elimination scores: what the loss of a state costs when the others take over as well as they can (the surgeon's).
 
-States are correlated, so much of what one carries can be had from others by re-fitting the readout. States go one after
-the other, always the one whose loss costs the least output energy after the others are re-fitted, and each score is
-what that state cost in its turn. Scores are shares of the layer's output energy, so they compare between layers.
+States are correlated, so others can take over much of what a state carries once the readout is re-fitted. States go one
+after the other, always the state whose loss costs the least output energy after the others are re-fitted, and each
+score is what that state cost in its turn. Scores are shares of the layer's output energy, so that layers compare.
 """
 
 from __future__ import annotations

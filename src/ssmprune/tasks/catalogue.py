@@ -23,7 +23,10 @@ def get(name: str) -> Task:
     try:
         return _TASKS.get(name)
     except InputError as error:
-        raise InputError(f"{error} For a task of your own, give --module FILE.py.") from error
+        raise InputError(
+            f"{error} The tasks of the LAST paper come with the package ssmprune-paper; for a task of your own, give "
+            "--module FILE.py."
+        ) from error
 
 
 def _refuse_without_sizes(task: Task, origin: str) -> None:

@@ -72,7 +72,7 @@ def test_a_module_is_found_by_its_option_alone(place, ssmprune):
         (MODULE.replace('name = "fashion"', "name = 7"), "needs a name, a string; got 7"),
     ],
 )
-def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):
+def test_a_module_without_a_proper_task_is_refused(text, message, place, ssmprune):
     (place / "other.py").write_text(text)
     result = ssmprune("train", "fashion", "--module", "other.py", "--data", "data", "--out", "run")
     assert result.returncode == 2
@@ -94,7 +94,7 @@ def test_a_module_that_brings_no_task_is_told(text, message, place, ssmprune):
         ("train fashion --module my_tasks.py --batch 1000", "360 training examples do not fill a batch of 1000"),
     ],
 )
-def test_wrong_lines_are_told(words, message, place, ssmprune):
+def test_wrong_lines_are_refused(words, message, place, ssmprune):
     result = ssmprune(*words.split(), "--data", "data", "--out", "run")
     assert result.returncode == 2
     assert re.search(message, result.stderr.replace("\n", " "))

@@ -114,7 +114,7 @@ def test_without_a_refit_data_is_refused_in_a_sentence(model):
 
 
 @pytest.mark.parametrize("adapter", [LeakyAdapter, "leaky", object()])
-def test_what_is_no_adapter_is_refused(adapter, model):
+def test_an_object_that_is_no_adapter_is_refused(adapter, model):
     with pytest.raises(sp.InputError, match=r"derived from ssmprune\.Adapter; `adapter` is"):
         sp.read(model, adapter=adapter)
 
@@ -219,7 +219,7 @@ class RefusedRefit(RefittedLeaky):
         raise sp.InputError("never")
 
 
-def test_a_refit_that_refuses_everything_is_none(model):
+def test_a_refit_that_refuses_everything_fails_the_contract(model):
     with pytest.raises(AssertionError, match="refuses everything"):
         check_adapter(RefusedRefit(), model, run)
 
@@ -270,7 +270,7 @@ def test_a_channel_first_layer_is_calibrated_like_its_twin():
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_the_contract_finds_what_is_wrong(wrong, model):
+def test_the_contract_finds_mistakes(wrong, model):
     with pytest.raises(AssertionError):
         check_adapter(wrong(), model, run)
 
