@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import ssmprune as sp
 from ssmprune import adapters, registry
 from ssmprune.methods import criteria, named
 from ssmprune.models.s5 import S5Layer
-from ssmprune.sweeps import approaches
+from ssmprune.sweeps import approaches, runners
 from ssmprune.training import recipes
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
@@ -46,6 +47,15 @@ def test_a_criterion_in_a_file_prunes_from_the_command_line(tmp_path, monkeypatc
         assert result.returncode == 0, result.stderr
     listed = json.loads(ssmprune("list", "--module", "mine.py", "--json").stdout)
     assert "slowest" in listed["criteria"]
+
+
+def test_workers_of_a_sweep_run_the_same_files(add, monkeypatch):
+    add(SLOWEST)
+    files = registry.added_files()
+    monkeypatch.setattr(registry, "_files", {})
+    assert "patient" not in named()
+    runners._Worker(torch.get_num_threads(), files)
+    assert "patient" in named()
 
 
 def test_several_members_stand_in_a_list_or_under_names_of_their_own(add):

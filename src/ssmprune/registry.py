@@ -50,6 +50,11 @@ def add_module(path: Path) -> None:
     _files[path.resolve()] = module
 
 
+def added_files() -> list[Path]:
+    """Return the files that `add_module` has run, for other processes to run them as well."""
+    return list(_files)
+
+
 @dataclass(eq=False)
 class Registry(Generic[Member]):
     """The members of one kind by name: those that are shipped, and those that other packages and files bring.

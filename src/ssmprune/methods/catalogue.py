@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..registry import Registry
-from .allocation import layer_adaptive, layer_share, pooled, uniform
+from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
 from .elimination import elimination
 from .energy import energy
 from .h2 import h2
@@ -14,58 +14,34 @@ from .magnitude import magnitude
 from .method import Criterion, Method
 from .random import random
 
-# From the literature.
-LAST = Method(
-    "last",
-    hinf,
-    layer_adaptive,
-    description="The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
-)
-UNIFORM_HINF = Method(
-    "uniform-hinf", hinf, uniform, description="The largest gain of each state; every layer loses the same share."
-)
-GLOBAL_HINF = Method(
-    "global-hinf", hinf, pooled, description="The largest gain of each state, compared over all layers as it is."
-)
-UNIFORM_MAGNITUDE = Method(
-    "uniform-magnitude",
-    magnitude,
-    uniform,
-    description="The size of each state's parameters; every layer loses the same share.",
-)
-GLOBAL_MAGNITUDE = Method(
-    "global-magnitude", magnitude, pooled, description="The size of each state's parameters, compared over all layers."
-)
-LAMP = Method(
-    "lamp",
-    magnitude,
-    layer_adaptive,
-    description="The size of each state's parameters, as a share of its layer's, compared over all layers.",
-)
-AIRE = Method(
-    "aire",
-    h2,
-    layer_adaptive,
-    description="The average energy of each state's response instead of its largest gain, otherwise as LAST.",
-)
-RANDOM = Method("random", random, uniform, description="States at random, the same share of every layer.")
+DESCRIPTIONS = {
+    "last": "The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
+    "uniform-hinf": "The largest gain of each state; every layer loses the same share.",
+    "global-hinf": "The largest gain of each state, compared over all layers as it is.",
+    "uniform-magnitude": "The size of each state's parameters; every layer loses the same share.",
+    "global-magnitude": "The size of each state's parameters, compared over all layers.",
+    "lamp": "The size of each state's parameters, as a share of its layer's, compared over all layers.",
+    "aire": "The average energy of each state's response instead of its largest gain, otherwise as LAST.",
+    "random": "States at random, the same share of every layer.",
+    "last+refit": "LAST's choice, and the states that stay are re-fitted on sample inputs.",
+    "surgeon": "Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
+}
 
-# Ours.
-LAST_REFITTED = Method(
-    "last+refit",
-    hinf,
-    layer_adaptive,
-    refits=True,
-    description="LAST's choice, and the states that stay are re-fitted on sample inputs.",
-)
-SURGEON = Method(
-    "surgeon",
-    elimination,
-    pooled,
-    refits=True,
-    description="Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
-)
 
+def _method(name: str, criterion: Criterion, allocation: Allocation, refits: bool = False) -> Method:
+    return Method(name, criterion, allocation, refits, DESCRIPTIONS[name])
+
+
+LAST = _method("last", hinf, layer_adaptive)
+UNIFORM_HINF = _method("uniform-hinf", hinf, uniform)
+GLOBAL_HINF = _method("global-hinf", hinf, pooled)
+UNIFORM_MAGNITUDE = _method("uniform-magnitude", magnitude, uniform)
+GLOBAL_MAGNITUDE = _method("global-magnitude", magnitude, pooled)
+LAMP = _method("lamp", magnitude, layer_adaptive)
+AIRE = _method("aire", h2, layer_adaptive)
+RANDOM = _method("random", random, uniform)
+LAST_REFITTED = _method("last+refit", hinf, layer_adaptive, refits=True)
+SURGEON = _method("surgeon", elimination, pooled, refits=True)
 _WITH_NAMES = (
     LAST,
     UNIFORM_HINF,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, need, one_of
+from ..registry import add_module, added_files
 from .approaches import Subject
 from .cells import Done, Job, run
 
@@ -38,7 +40,7 @@ def start(name: str, address: str | None = None, workers: int | None = None, thr
     try:
         count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
         remote = ray.remote(num_cpus=threads)(_Worker)
-        yield _on_workers(ray, [remote.remote(threads) for _ in range(count)])
+        yield _on_workers(ray, [remote.remote(threads, added_files()) for _ in range(count)])
     finally:
         ray.shutdown()  # ends a cluster that was started here
 
@@ -59,9 +61,11 @@ def _on_workers(ray: Any, workers: list[Any]) -> Runner:
 class _Worker:
     """Holds a subject, with what its approaches have computed for all ratios, and runs jobs on it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, modules: Sequence[Path]) -> None:
         import torch
 
+        for path in modules:  # which may bring the methods of the jobs
+            add_module(path)
         torch.set_flush_denormal(True)
         torch.set_num_threads(threads)
         self._subject: Any = None
