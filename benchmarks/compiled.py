@@ -18,10 +18,9 @@ from time import thread_time
 
 import numpy as np
 import torch
-from products import bare_products
-from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
+from products import bare_products
 from ssmprune.deploy import export
 from ssmprune.deploy.build import load
 from ssmprune.deploy.c import callable_sources
@@ -30,6 +29,7 @@ from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
+from table import Figure, milliseconds, of, show
 
 CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"
 RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from table import Figure, of, show
 
 import ssmprune as sp
-from ssmprune.bench import subjects
+import subjects
 from ssmprune.deploy import export
 from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
+from table import Figure, of, show
 
 RATIOS, LENGTH, ROUNDS = (0, 0.7), 784, 5
 

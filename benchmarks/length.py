@@ -9,10 +9,11 @@ the call, in units of three activations (batch x length x H in float32).
 from collections.abc import Callable
 
 import torch
-from table import Figure, of, show
 
-from ssmprune.bench import speed, subjects
+import speed
+import subjects
 from ssmprune.deploy.timing import peak_memory, time_in_turns
+from table import Figure, of, show
 
 LENGTHS = [1024 << k for k in range(7)]
 STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other

@@ -10,12 +10,12 @@ paper's figures are those of its speed table (RTX 3090).
 from collections.abc import Callable
 from statistics import median
 
+import speed
+import subjects
 from products import bare_products
-from table import Figure, of, show
-
-from ssmprune.bench import speed, subjects
-from ssmprune.bench.work import multiply_adds
 from ssmprune.deploy.timing import peak_memory, time_in_turns
+from table import Figure, of, show
+from work import multiply_adds
 
 PAPER = {  # task: share pruned, speed and memory against the full model
     "text": (0.6, 1.6, 0.9),

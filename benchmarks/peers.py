@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssmprune.bench.speed import STREAMED
+from speed import STREAMED
 from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s5 import S5Layer

@@ -8,11 +8,11 @@ find it there.
 from dataclasses import replace
 
 import numpy as np
-from table import Figure, milliseconds, of, show
 
 import ssmprune as sp
-from ssmprune.bench import subjects
+import subjects
 from ssmprune.deploy.timing import time_in_turns
+from table import Figure, milliseconds, of, show
 
 ROUNDS = 21
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib import figure
 from matplotlib.axes import Axes
+
 from table import Figure
 
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#777777"  # told apart by colour-blind eyes too

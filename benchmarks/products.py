@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from ssmprune.bench.work import products
 from ssmprune.models.config import Config
+from work import products
 
 
 def bare_products(config: Config, batch: int, length: int) -> Callable[[], None]:

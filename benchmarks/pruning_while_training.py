@@ -14,10 +14,10 @@ from pathlib import Path
 from time import process_time
 
 import torch
-from table import Figure, markdown, prepare
 
 from ssmprune import load, tasks
 from ssmprune.training import Run, Schedule, evaluate, recipes, train
+from table import Figure, markdown, prepare
 
 TASK = tasks.get("smnist")
 RECIPE = replace(

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import plot
 import torch
-from table import Figure, markdown, prepare
 
+import plot
 from ssmprune.deploy.timing import processor
 from ssmprune.files import write_atomically
+from table import Figure, markdown, prepare
 
 FOLDER = Path(__file__).parent
 

@@ -9,7 +9,6 @@ value. Shrunk by 80 % with LAST, so that channels own unequal numbers of states.
 import copy
 
 import torch
-from table import Figure, milliseconds, of, show
 from torch import Tensor
 
 import ssmprune as sp
@@ -17,6 +16,7 @@ from ssmprune.deploy.timing import time_in_turns
 from ssmprune.models._blocking import keep_freed_memory
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s4d_kernel import kernel
+from table import Figure, milliseconds, of, show
 
 CHANNELS, PAIRS, LENGTH, ROUNDS = 512, 32, 1024, 21
 

@@ -7,10 +7,10 @@ shrunk module against the masked one, relative to the largest output.
 import warnings
 
 import torch
-from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.deploy.timing import time_in_turns
+from table import Figure, of, show
 
 RATIO, ROUNDS = 0.5, 5
 

@@ -14,8 +14,9 @@ from itertools import pairwise
 from shutil import which
 
 import torch
-from table import Figure, milliseconds, of, show
 from torch import Tensor
+
+from table import Figure, milliseconds, of, show
 
 try:
     from torch._higher_order_ops.associative_scan import associative_scan

@@ -6,11 +6,11 @@ times as many. Against s5-pytorch: four SSM layers each, 64 pairs against 128 co
 """
 
 import peers
+import speed
+import subjects
 from products import bare_products
-from table import Figure, milliseconds, of, show
-
-from ssmprune.bench import speed, subjects
 from ssmprune.deploy.timing import time_in_turns
+from table import Figure, milliseconds, of, show
 
 ROUNDS, PEER_ROUNDS = 11, 3
 

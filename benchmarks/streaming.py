@@ -8,13 +8,14 @@ logit.
 
 from dataclasses import replace
 
-import peers
 import torch
-from table import Figure, of, show
 
+import peers
+import speed
 import ssmprune as sp
-from ssmprune.bench import speed, subjects
+import subjects
 from ssmprune.deploy.timing import Samples, time_in_turns
+from table import Figure, of, show
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
 CHUNKS = (1, 7, 64, 28, 100)

@@ -11,12 +11,12 @@ from time import process_time
 
 import numpy as np
 import torch
-from table import Figure, of, show
 
 import ssmprune as sp
 from ssmprune.deploy.timing import Samples
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from table import Figure, of, show
 
 ROUNDS = 3
 SEQUENCES, LENGTH = 200, 784

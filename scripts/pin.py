@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import ssmprune as sp
 from ssmprune.arrays import Real
-from ssmprune.bench.subjects import inputs
 from ssmprune.files import write_atomically
 from ssmprune.methods import Evidence, criteria, named
 from ssmprune.models.classifier import Classifier
@@ -37,6 +37,14 @@ def shipped() -> dict[str, Path]:
     """Return every checkpoint in the repository by its name; a link and its target are one."""
     files = [*ROOT.glob("src/ssmprune/demo/*.safetensors"), *ROOT.glob("paper/checkpoints/*.safetensors")]
     return {file.stem: file for file in sorted({file.resolve() for file in files})}
+
+
+def inputs(model: Classifier, batch: int, length: int) -> Tensor:
+    """Return random sequences, tokens or numbers."""
+    config, sequences = model.config, batch * (2 if model.config.retrieval else 1)
+    if config.tokens:
+        return torch.randint(config.inputs, (sequences, length))
+    return torch.randn(sequences, length, config.inputs)
 
 
 def pin(file: Path) -> dict[str, Any]:
@@ -92,7 +100,7 @@ def logits(model: Classifier, batch: int = 4) -> torch.Tensor:
     """Return what the model says of four random sequences of 300 steps, in double precision, `batch` at a time."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = inputs(model.config, 4, 300)
+        x = inputs(model, 4, 300)
     if model.config.retrieval:
         return model(x).double()  # pairs stand in two halves
     return torch.cat([model(part) for part in x.to(dtype=_type(model)).split(batch)]).double()

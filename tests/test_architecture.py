@@ -20,7 +20,7 @@ ROOMS = (
     "quantisation.grid",  # which checkpoints are read with; the room's other half works on models
     *("bisection", "models", "adapters", "apply", "calibration", "pruning", "budgets", "testing", "recovery"),
     *("quantisation", "deploy"),
-    *("tasks", "training", "bench", "sweeps", "report", "cli"),
+    *("tasks", "training", "sweeps", "report", "cli"),
 )
 TORCH_ROOMS = {
     "models",
@@ -28,7 +28,6 @@ TORCH_ROOMS = {
     "deploy",
     "recovery",
     "training",
-    "bench",
     "sweeps",
     "report",
 }  # the others import it when a model arrives

@@ -13,8 +13,11 @@ from ..budgets import milliseconds_of
 from ..errors import InputError
 from ..planning.certificates import Certificate
 from ..planning.plan import Plan
+from ..tasks.cards import read_card, task_of
 from .common import literal, show, table
 from .planning import Decision, first_sequence
+
+UNKNOWN_LENGTH = 1024  # of the sequences of a checkpoint whose card names no task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,15 +50,18 @@ def gains(decision: Decision, checkpoint: Path, small: Classifier) -> Said:
 
 def one_example(decision: Decision, checkpoint: Path) -> Tensor:
     """Return one sequence, for a model of pairs two: of the calibration data, or random and as long as the task's."""
-    from ..bench.subjects import UNKNOWN_LENGTH, inputs, length_of
+    import torch
 
     if decision.work.batches is not None:
         return first_sequence(decision.work)
     try:
-        length = length_of(checkpoint)
+        length = task_of(checkpoint).length if read_card(checkpoint).get("task") else UNKNOWN_LENGTH
     except InputError:  # the card names a task that is not known here; it is not needed
         length = UNKNOWN_LENGTH
-    return inputs(decision.work.model.config, 1, length)
+    config, sequences = decision.work.model.config, 2 if decision.work.model.config.retrieval else 1
+    if config.tokens:
+        return torch.randint(config.inputs, (sequences, length))
+    return torch.randn(sequences, length, config.inputs)
 
 
 def show_plan(

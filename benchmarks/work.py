@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..models.config import Config
-from ..models.s4d import fast_length
+from ssmprune.models.config import Config
+from ssmprune.models.s4d import fast_length
 
 
 class Product(NamedTuple):

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .. import tasks
-from ..errors import InputError
-from ..models import checkpoint
-from ..models.classifier import Classifier
-from ..models.config import Config
-from ..tasks.cards import read_card, task_of
-from ..training import recipes
+from ssmprune import tasks
+from ssmprune.errors import InputError
+from ssmprune.models import checkpoint
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
+from ssmprune.tasks.cards import read_card, task_of
+from ssmprune.training import recipes
 
 AT_ONCE = 40_000  # steps of a pass, over all sequences, unless told otherwise: about sMNIST's batch of 50
 UNKNOWN_LENGTH = 1024  # of the sequences of a checkpoint whose card names no task

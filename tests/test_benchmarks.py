@@ -1,24 +1,23 @@
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import speed
 import ssmprune as sp
-from ssmprune.bench import speed, subjects
-from ssmprune.bench.work import multiply_adds, products
+import subjects
 from ssmprune.deploy.timing import Samples, peak_memory, time_in_turns
 from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards
+from work import multiply_adds, products
 
 pytestmark = pytest.mark.slow
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = {
     "one way": Config("s5", inputs=3, outputs=2, width=6, states=(8, 8)),
     "both ways": Config("s5", inputs=3, outputs=2, width=6, states=(8, 4), bidirectional=True, activation="full_glu"),
@@ -63,7 +62,6 @@ def test_multiply_adds_of_a_convolution_by_hand():
 def test_the_products_counted_are_those_the_model_runs(config, monkeypatch):
     x = subject_of(config).inputs()
     expected = sum(p.rows * p.inner * p.outer for p in products(config, *x.shape[:2]))
-    monkeypatch.syspath_prepend(BENCHMARKS)
     from products import bare_products
 
     assert counted_by_torch(bare_products(config, *x.shape[:2])) == expected
@@ -149,7 +147,6 @@ def test_bench_is_consistent(config):
 
 
 def test_the_peer_is_compared_where_it_is_installed(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
     import peers
 
     shape = {"layers": 2, "batch": 2, "length": 9, "rounds": 1}
@@ -185,3 +182,39 @@ def test_a_checkpoint_is_measured_at_the_length_its_card_tells(tmp_path):
     assert subjects.subject(str(file)).length == subjects.UNKNOWN_LENGTH
     cards.write_card(file, {"task": "text", "task_parameters": {"length": 300}})
     assert subjects.subject(str(file)).length == 300
+
+
+@pytest.fixture
+def bench(capsys):
+    """Run `python benchmarks/speed.py`, and undo its process-wide switches."""
+    threads = torch.get_num_threads()
+
+    def run(*arguments):
+        speed.main(list(map(str, arguments)))
+        return capsys.readouterr().out
+
+    yield run
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(threads)
+
+
+def test_command_line(bench, tmp_path):
+    path = tmp_path / "model.safetensors"
+    sp.save(subjects.untrained(TINY["one way"]), path)
+    options = ["--ratio", 0.25, "--batch", 2, "--length", 30, "--rounds", 1, "--threads", 1]
+    data = json.loads(bench(path, *options, "--json"))
+    assert (data["weights"], data["batch"], data["length"], data["threads"]) == ("trained", 2, 30, 1)
+    assert data["variants"]["shrunk"]["states"] == 12
+    assert "ideal" in bench("listops-s5", *options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["smnist"], "smnist-s5"), (["smnist-s5", "--ratio", 2], "2"), (["."], "'.'")],
+)
+def test_command_line_refuses(bench, arguments, named, capsys):
+    with pytest.raises(SystemExit) as leave:
+        bench(*arguments, "--length", 4, "--batch", 1)
+    out, err = capsys.readouterr()
+    assert (leave.value.code, out) == (2, "")
+    assert named in err

@@ -1,8 +1,13 @@
-"""How fast and how small: a full, a masked and a shrunk model side by side, the ideal ratio beside the measured one."""
+"""How fast and how small: a full, a masked and a shrunk model side by side, the ideal ratio beside the measured one.
+
+python benchmarks/speed.py smnist-s5 --ratio 0.5     a checkpoint, or an untrained model of a size of the paper
+"""
 
 from __future__ import annotations
 
+import argparse
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..apply import mask, read, shrink
-from ..deploy.timing import peak_memory, time_in_turns
-from ..methods import LAST, Method
-from ..models.checkpoint import parameters, stored_bytes
-from ..models.classifier import Classifier
-from ..planning.make import make_plan
-from .subjects import MeasuredModel, inputs
-from .work import multiply_adds
+from ssmprune.apply import mask, read, shrink
+from ssmprune.deploy.timing import peak_memory, time_in_turns
+from ssmprune.errors import InputError
+from ssmprune.methods import LAST, Method, named
+from ssmprune.models.checkpoint import parameters, stored_bytes
+from ssmprune.models.classifier import Classifier
+from ssmprune.planning.make import make_plan
+from ssmprune.report.table_formats import markdown_rows
+from subjects import MeasuredModel, inputs, subject
+from table import prepare
+from work import multiply_adds
 
 STREAMED = 64  # steps of a stream that are timed together
 
@@ -148,3 +156,28 @@ def _spread(figure: Figures, factor: float = 1.0) -> str:
     median, half = factor * figure["median"], factor * (high - low) / 2
     digits = 2 if median < 10 else 1 if median < 100 else 0
     return f"{median:,.{digits}f} ±{half:,.{digits}f}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a checkpoint, or a size from the paper, such as smnist-s5 or image-s4d")
+    parser.add_argument("--ratio", type=float, default=0.5)
+    parser.add_argument("--method", default="last", choices=sorted(named()))
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--length", type=int)
+    parser.add_argument("--rounds", type=int, default=5, help="how many times each model is timed")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    prepare()
+    torch.set_num_threads(given.threads)
+    try:
+        data = bench(subject(given.model, given.batch, given.length), given.ratio, named()[given.method], given.rounds)
+    except InputError as error:
+        parser.error(str(error))
+    shown = rows(data)
+    print(json.dumps(data) if given.json else markdown_rows(list(shown[0]), [list(row.values()) for row in shown]))
+
+
+if __name__ == "__main__":
+    main()
