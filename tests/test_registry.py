@@ -15,7 +15,9 @@ from ssmprune.sweeps import approaches, runners
 from ssmprune.training import recipes
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
-(SLOWEST,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "CRITERION = " in block)
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(SLOWEST,) = (block for block in BLOCKS if "CRITERION = " in block)
+(BOTH,) = (block for block in BLOCKS if "RECIPES = " in block)
 
 
 @pytest.fixture
@@ -78,20 +80,16 @@ def test_a_file_brings_an_adapter(add):
     assert sp.read(S5Layer(2, 4)).keys() == {""}
 
 
-def test_a_file_brings_recipes(add):
-    add(
-        "from dataclasses import replace\nfrom ssmprune.training.recipes import GENERAL\n"
-        "RECIPES = {'my clothes s5 small': replace(GENERAL['s5'], width=8)}"
-    )
-    assert recipes.get("my clothes", "s5", "small").width == 8
-
-
-def test_a_file_brings_an_approach(add):
-    add(
-        "from ssmprune.sweeps.approaches import Rebuild\n"
-        "APPROACH = Rebuild('untouched', lambda model, ratio, seed: model)"
-    )
+def test_a_file_brings_recipes_and_approaches(add):
+    add(BOTH)
+    assert recipes.get("fashion", "s5", "narrow").width == 16
     assert approaches.get("untouched").name == "untouched"
+
+
+def test_a_recipe_names_its_task_and_family(add):
+    add("from ssmprune.training.recipes import GENERAL\nRECIPES = {'narrow': GENERAL['s5']}")
+    with pytest.raises(sp.InputError, match=r"named by its task, family and itself.*got 'narrow'"):
+        recipes.found()
 
 
 @pytest.mark.parametrize(
