@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ssmprune.apply import mask, read, shrink
+from ssmprune.pruning import mask, read, shrink
 from ssmprune.deploy.timing import peak_memory, time_in_turns
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST, Method, named

@@ -31,7 +31,7 @@ def energy(work, plan):
     for path in before:
         work.model.get_submodule(path).register_forward_hook(lambda _, u, y, path=path: inputs.update({path: u[0]}))
     with torch.no_grad():
-        work.model(torch.cat(work.batches))
+        work.model(torch.cat([batch.x for batch in work.batches]))
     shares = []
     for path, system in before.items():
         u = inputs[path].numpy()
@@ -105,13 +105,13 @@ def test_a_loss_says_what_was_reached_on_how_many_examples():
 def test_labels_may_come_with_padded_sequences():
     net = model("s5", bidirectional=True)
     ((x, _),) = labelled(net)
-    padded = sp.Padded(x, torch.full((30,), 20))
+    padded = sp.Sequences(x, torch.full((30,), 20))
     with torch.no_grad():
         y = net(*padded).argmax(-1)
     assert budgets.Accuracy([(padded, y)])(net) == 1
 
 
-@pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Padded(torch.zeros(3, 4, 2), torch.ones(3))]])
+@pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Sequences(torch.zeros(3, 4, 2), torch.ones(3))]])
 def test_a_loss_needs_labels(data):
     with pytest.raises(sp.InputError, match="max_loss counts right answers"):
         sp.max_loss(1, data)
@@ -222,9 +222,9 @@ def test_answers_at_every_step_are_counted_without_padding():
     lengths = torch.arange(11, 31)
     padding = torch.arange(30) >= lengths[:, None]
     wrong = torch.where(padding, 2 - labels, labels)
-    assert budgets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == 1.0
+    assert budgets.Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == 1.0
     wrong[0, 0] = (wrong[0, 0] + 1) % 3
-    assert budgets.Accuracy([(sp.Padded(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
+    assert budgets.Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
 
 
 def test_labels_that_do_not_go_with_the_answers_are_refused():

@@ -155,8 +155,9 @@ def test_without_data_a_plan_is_that_of_make_plan(method):
 
 def test_data_are_looked_at_once_and_only_for_methods_that_ask(monkeypatch):
     calls = []
+    collect = pruning.collect_states
     monkeypatch.setattr(
-        pruning, "collect", lambda *batches, **options: calls.append(1) or sp.collect(*batches, **options)
+        pruning, "collect_states", lambda *given, **options: calls.append(1) or collect(*given, **options)
     )
     for method, count in ((sp.LAST, 0), (sp.SURGEON, 1)):
         calls.clear()
@@ -194,7 +195,7 @@ def test_retrieval_models_are_calibrated_on_pairs():
     torch.manual_seed(0)
     net = Classifier(Config("s5", 5, 2, 4, (6,), tokens=True, retrieval=True)).eval()
     x = torch.randint(0, 5, (8, 20))
-    assert sum(sp.prune(net, 0.5, data=[sp.Padded(x, torch.full((8,), 15))]).config.states) == 3
+    assert sum(sp.prune(net, 0.5, data=[sp.Sequences(x, torch.full((8,), 15))]).config.states) == 3
 
 
 def test_data_may_be_of_another_precision_than_the_model():

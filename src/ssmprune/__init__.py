@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 from .adapters import Adapter
 from .adapters.pruned_modules import load_pruned, save_pruned
 from .adapters.tree_files import load_tree, save_tree
-from .apply import convert, mask, read, shrink
 from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory, prune
-from .calibration.batches import Padded
 from .calibration.collect import collect
+from .calibration.data import Sequences
 from .calibration.refit import refit_in_sequence
 from .core.discretization import bilinear, zoh
 from .core.moments import Moments, white_noise
@@ -57,7 +56,7 @@ from .planning.certificates import Certificate, certify
 from .planning.limits import Limits
 from .planning.make import make_plan, plan_from_scores, refit
 from .planning.plan import Plan
-from .pruning import Pruning
+from .pruning import Pruning, convert, mask, read, shrink
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier as Classifier
@@ -89,7 +88,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Limits",
     "plan_from_scores",
     # data
-    "Padded",
+    "Sequences",
     "collect",
     "Moments",
     "white_noise",

@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from .adapters import Adapter
-from .apply import read
 from .arrays import Real, is_number
 from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
-from .calibration.batches import Padded, Unlabelled
 from .calibration.collect import collect_states
+from .calibration.data import Sequences
 from .core.moments import moment_bytes
 from .errors import InputError, need_torch
 from .methods import Method
@@ -37,7 +35,7 @@ from .planning.certificates import (
 )
 from .planning.limits import Limits
 from .planning.plan import Plan
-from .pruning import Pruning, refuse_beyond_memory
+from .pruning import Pruning, read, refuse_beyond_memory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from .models.classifier import Classifier
 
 Model = TypeVar("Model")
-Finish: TypeAlias = Callable[[Any, list[Unlabelled] | None], Any]  # (pruned model, calibration data) -> final model
+Finish: TypeAlias = Callable[[Any, list[Sequences] | None], Any]  # (pruned model, calibration data) -> final model
 TIMED_RUNS = 5
 
 
@@ -341,7 +339,7 @@ def max_gain(share: float) -> Budget:
 def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) -> Budget:
     """Limit the loss of accuracy to this many points (hundredths).
 
-    validation: labelled batches (x, labels) or (Padded(x, lengths), labels), or a function that gives a model's
+    validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function that gives a model's
         accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
     """
     _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
@@ -457,14 +455,14 @@ def _D_change(whole: Classifier, small: Classifier, path: str) -> Real:
 
 @dataclass(frozen=True, eq=False)
 class Accuracy:
-    """The share of right answers to labelled batches (x, labels) or (Padded(x, lengths), labels)."""
+    """The share of right answers to labelled batches (x, labels) or (Sequences(x, lengths), labels)."""
 
     batches: list[Any]
 
     def __post_init__(self) -> None:
         """Refuse what has no labels."""
         for batch in self.batches:
-            if not isinstance(batch, tuple | list) or isinstance(batch, Padded) or len(batch) < 2:
+            if not isinstance(batch, tuple | list) or isinstance(batch, Sequences) or len(batch) < 2:
                 raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
         if not self.examples:
             raise InputError("max_loss counts right answers; there are no examples.")
@@ -480,6 +478,7 @@ class Accuracy:
         import torch
 
         from .calibration.answers import logits_and_labels
+        from .calibration.record import evaluating
 
         right = total = 0
         with torch.no_grad(), evaluating(model):
@@ -488,18 +487,6 @@ class Accuracy:
                     logits, wanted = logits_and_labels(model, batch)
                     right, total = right + int((logits.argmax(-1) == wanted).sum()), total + len(wanted)
         return right / total
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and then each of its modules into the mode it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def megabytes_of(model: Any) -> float:
@@ -514,6 +501,8 @@ def milliseconds_of(model: Any, inputs: tuple[Any, ...]) -> float:
     """Return the median time that a model takes for these inputs, after one run that is not counted."""
     need_torch()
     import torch
+
+    from .calibration.record import evaluating
 
     times = []
     with torch.no_grad(), evaluating(model):

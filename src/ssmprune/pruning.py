@@ -1,7 +1,12 @@
-"""Pruning a model at a ratio, or at several: read it, look at the data once, plan, shrink."""
+"""Pruning a model at a ratio, or at several; and the steps by themselves: read a model, silence states, remove them.
+
+Models are values: all that changes one returns a copy. Families are recognised; `adapter` names one with its options,
+or brings a family of the caller's own. `budgets.prune` does all of it in one call.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Iterable
@@ -9,16 +14,17 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
 
-from .adapters import Adapter
-from .apply import read, shrink
-from .calibration.batches import SEQUENCES, Unlabelled, take
-from .calibration.collect import collect
-from .calibration.refit import refit_in_sequence
+import numpy as np
+
+from .adapters import Adapter, Layer, layers_of
+from .calibration.collect import collect_states
+from .calibration.data import SEQUENCES, Sequences, take
+from .calibration.refit import refit_on
 from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
-from .core.system import DiagonalSystem
-from .errors import InputError
-from .methods import LAST, SURGEON, Evidence, Method, Scores
+from .core.system import DiagonalSystem, states_have
+from .errors import InputError, need_torch
+from .methods import LAST, SURGEON, Evidence, Masks, Method, Scores
 from .planning.limits import Limits
 from .planning.make import (
     check_ratio,
@@ -32,6 +38,111 @@ from .planning.make import (
 from .planning.plan import Plan
 
 Model = TypeVar("Model")
+
+
+def read(
+    model: Any, *, unstable: Literal["refuse", "keep"] = "refuse", adapter: Adapter | None = None
+) -> dict[str, DiagonalSystem]:
+    """Return what every SSM layer of a model computes, by its path in the model.
+
+    A pole on or outside the unit circle is an error, or with unstable="keep" a state that no plan removes.
+
+    >>> import numpy as np
+    >>> layer = {name: np.ones(2) for name in ("nu_log", "theta_log", "gamma_log")} | {"D": np.ones(1)}
+    >>> layer |= {"B_re": np.ones((2, 1)), "B_im": np.ones((2, 1)), "C_re": np.ones((1, 2)), "C_im": np.ones((1, 2))}
+    >>> read({"params": {"lru": layer}})  # the parameters of a minimal-LRU model, without JAX
+    {'params.lru': DiagonalSystem(2 states, 1 -> 1, 1 direction)}
+    """
+    if unstable not in ("refuse", "keep"):
+        raise InputError(f'unstable is "refuse" or "keep"; got {unstable!r}.')
+    systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
+    for path, system in systems.items():
+        if unstable == "refuse" and system.unstable_states.any():
+            raise InputError(
+                f"Layer {path!r}: {states_have(system.unstable_states)} a pole on or outside the unit circle, so no "
+                "finite gain to score. Check the discretisation and clipping, or keep those states: `read`, `prune` "
+                'and `Pruning` take unstable="keep", the command line --unstable keep.'
+            )
+    return systems
+
+
+def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
+    """Return a copy whose pruned states are silent; all shapes stay.
+
+    In our own layers they stay silent through further training; other codes may wake them.
+
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer = S5Layer(width=4, n=6)
+    >>> quiet = mask(layer, sp.make_plan(read(layer), ratio=0.5))
+    >>> len(quiet.pole_re), int(quiet.mask.sum())
+    (6, 3)
+    """
+    _check_plan(plan, layers_of(model, adapter))
+    pruned, layers = _refitted_copy(model, plan, adapter)
+    for path, layer in layers.items():
+        layer.mask(plan.keep[path])
+    _tell_families(layers, pruned, plan.title)
+    return pruned
+
+
+def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
+    """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family.
+
+    >>> import ssmprune as sp
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer = S5Layer(width=4, n=6)
+    >>> small = shrink(layer, sp.make_plan(read(layer), ratio=0.5))
+    >>> len(layer.pole_re), len(small.pole_re)
+    (6, 3)
+    """
+    _check_plan(plan, layers_of(model, adapter))
+    return _shrink(model, plan, adapter)
+
+
+def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
+    """Return our torch layers that compute what the layers of a foreign model do, by path; with a plan, shrunk."""
+    need_torch()
+    layers = layers_of(model, adapter)
+    if plan is None:
+        return {path: layer.convert() for path, layer in layers.items()}
+    _check_plan(plan, layers)
+    converted = {path: layer.convert(plan.keep[path]) for path, layer in layers.items()}
+    for path, C in plan.C.items():
+        (ours,) = layers_of(converted[path]).values()
+        ours.refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
+    return converted
+
+
+def _shrink(model: Model, plan: Plan, adapter: Adapter | None) -> Model:
+    """Return a copy without the pruned states, by a plan that is known to be the model's."""
+    pruned, layers = _refitted_copy(model, plan, adapter)
+    for path, layer in layers.items():
+        layer.shrink(plan.keep[path])
+    _tell_families(layers, pruned, plan.title, plan.keep)
+    return pruned
+
+
+def _refitted_copy(model: Model, plan: Plan, adapter: Adapter | None) -> tuple[Model, dict[str, Layer]]:
+    """Return a copy of a model with the C and D of a plan, and the copy's layers."""
+    pruned = copy.deepcopy(model)
+    layers = layers_of(pruned, adapter)
+    for path, C in plan.C.items():
+        layers[path].refit(plan.keep[path], C, plan.D_change[path])
+    return pruned, layers
+
+
+def _tell_families(layers: dict[str, Layer], model: Any, title: str, kept: Masks | None = None) -> None:
+    """Tell each family once, so that models that keep a record of what was done to them can do so."""
+    for family in dict.fromkeys(layer.family for layer in layers.values()):
+        family.after_pruning(model, title, kept)
+
+
+def _check_plan(plan: object, layers: dict[str, Layer]) -> None:
+    """Refuse what is no plan, or the plan of another model."""
+    if not isinstance(plan, Plan):
+        raise InputError(f"plan is what ssmprune.make_plan or Plan.load returns; got {type(plan).__name__}.")
+    plan.check({path: layer.read() for path, layer in layers.items()})
 
 
 @dataclass(eq=False, repr=False)
@@ -60,7 +171,7 @@ class Pruning(Generic[Model]):
     seed: int = 0  # of the random method
     sequences: int | None = SEQUENCES  # how many of the data to look at; None for all
     systems: dict[str, DiagonalSystem] = field(init=False)
-    batches: list[Unlabelled] | None = field(init=False)
+    batches: list[Sequences] | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the model, and as much of the data as is wanted."""
@@ -84,15 +195,17 @@ class Pruning(Generic[Model]):
         work = max(elimination_bytes(system) for system in self.systems.values())
         if self.batches is None:
             return sum(sizes) + work
-        from .calibration.passes import waiting_bytes
+        from .calibration.record import held_bytes
 
         width = max(system.inputs for system in self.systems.values())
-        return 2 * sum(sizes) + max(work, 3 * max(sizes)) + waiting_bytes(self.batches, width)
+        return 2 * sum(sizes) + max(work, 3 * max(sizes)) + held_bytes(self.batches, width)
 
     @cached_property
     def moments(self) -> dict[str, Moments] | None:
         """Second moments of the data; None without any."""
-        return None if self.batches is None else collect(self.model, self.batches, sequences=None, adapter=self.adapter)
+        if self.batches is None:
+            return None
+        return collect_states(self.model, self.systems, self.batches, adapter=self.adapter)
 
     @cached_property
     def evidence(self) -> dict[str, Evidence]:
@@ -124,12 +237,12 @@ class Pruning(Generic[Model]):
         """
         if self.batches is None:
             return self.plan_each_layer(ratio)
-        chosen = self.choose_states(ratio)
-        return refit_in_sequence(chosen, self.model, self.batches, sequences=None, adapter=self.adapter)
+        return refit_on(self.batches, self.choose_states(ratio), self.model, adapter=self.adapter)
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
-        return shrink(self.model, plan, adapter=self.adapter)
+        plan.check(self.systems)
+        return _shrink(self.model, plan, self.adapter)
 
     @property
     def _method(self) -> Method:

@@ -11,12 +11,12 @@ import numpy as np
 
 from .adapters import Adapter, layers_of
 from .adapters.arrays import is_torch_module
-from .apply import convert, mask, read, shrink
 from .arrays import Complex, Mask, Real
 from .core.system import DiagonalSystem
 from .errors import InputError
 from .planning.make import make_plan
 from .planning.plan import Plan
+from .pruning import convert, mask, read, shrink
 
 Run = Callable[[Any, str, Real], Real]
 

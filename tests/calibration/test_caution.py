@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import ssmprune as sp
+from ssmprune.calibration.data import count
 from ssmprune.calibration.refit import split
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -75,8 +76,8 @@ def test_a_single_sequence_is_fitted_for_the_whole_models_inputs_alone():
 
 def test_models_of_pairs_get_pairs():
     for total in (2, 4, 6, 40, 50):
-        parts = split([torch.zeros(total, 3)], pairs=True)
-        sizes = [sum(map(len, part)) for part in parts]
+        parts = split([sp.Sequences(torch.zeros(total, 3))], pairs=True)
+        sizes = [count(part) for part in parts]
         assert sum(sizes) == total
         assert all(size % 2 == 0 for size in sizes)
         assert (sizes[1] > 0) is (total > 2)

@@ -7,7 +7,7 @@ from torch import nn
 
 import ssmprune as sp
 from calibrated import kinds, layer_inputs, model, moments
-from ssmprune.calibration import recording
+from ssmprune.calibration import data
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
@@ -34,7 +34,7 @@ def test_padding_does_not_count(family, bidirectional, delay):
     lengths = torch.tensor([17, 9, 2])
     inputs = layer_inputs(net, x, lengths)
     steps = [[k for k in range(16, -1, -3) if k < length] for length in lengths]
-    for path, found in sp.collect(net, [sp.Padded(x, lengths)], every=3).items():
+    for path, found in sp.collect(net, [sp.Sequences(x, lengths)], every=3).items():
         assert_moments(found, moments(sp.read(net)[path], inputs[path], steps))
 
 
@@ -45,7 +45,7 @@ def test_what_padding_holds_does_not_matter(family, bidirectional, delay):
     zeros, tens = (x.clone(), x.clone())
     for padded, value in ((zeros, 0), (tens, 10)):
         padded[torch.arange(17) >= lengths[:, None]] = value
-    ours, theirs = (sp.collect(net, [sp.Padded(padded, lengths)]) for padded in (zeros, tens))
+    ours, theirs = (sp.collect(net, [sp.Sequences(padded, lengths)]) for padded in (zeros, tens))
     for path in ours:
         assert_moments(ours[path], (theirs[path].gram, theirs[path].cross, theirs[path].power))
 
@@ -54,9 +54,9 @@ def test_what_padding_holds_does_not_matter(family, bidirectional, delay):
 def test_it_does_not_matter_how_the_sequences_are_batched(family, monkeypatch):
     net, x = model(family), torch.randn(12, 40, 2, dtype=torch.float64)
     lengths = torch.arange(29, 41)
-    whole = sp.collect(net, [sp.Padded(x, lengths)])
-    monkeypatch.setattr(recording, "STEPS_AT_ONCE", 100)
-    for batches in ([sp.Padded(x, lengths)], list(map(sp.Padded, x.split(5), lengths.split(5)))):
+    whole = sp.collect(net, [sp.Sequences(x, lengths)])
+    monkeypatch.setattr(data, "STEPS_AT_ONCE", 100)
+    for batches in ([sp.Sequences(x, lengths)], list(map(sp.Sequences, x.split(5), lengths.split(5)))):
         for path, found in sp.collect(net, iter(batches)).items():
             assert_moments(found, (whole[path].gram, whole[path].cross, whole[path].power))
 
@@ -89,7 +89,7 @@ def test_layers_inside_any_torch_module_are_recorded():
 def test_models_of_tokens_and_of_pairs_are_recorded():
     torch.manual_seed(0)
     net = Classifier(Config("s5", 7, 2, width=4, states=(5,), tokens=True, retrieval=True))
-    found = sp.collect(net, [sp.Padded(torch.randint(7, (6, 3000)), torch.tensor([3000, 8, 70, 9, 2999, 1]))])
+    found = sp.collect(net, [sp.Sequences(torch.randint(7, (6, 3000)), torch.tensor([3000, 8, 70, 9, 2999, 1]))])
     assert np.isfinite(found["layers.0.ssm"].gram).all()
 
 
@@ -116,12 +116,12 @@ class Turned(nn.Module):
     [
         (S5Layer(2, 3), [], "at least one sequence"),
         (S5Layer(2, 3), [torch.zeros(4)], r"A batch is x \(batch, length, ...\).*; got x of shape \(4,\)"),
-        (S5Layer(2, 3), [sp.Padded(torch.zeros(2, 5, 2), torch.tensor([0, 3]))], "numbers from 1 to 5, not .0, 3"),
-        (S5Layer(2, 3), [sp.Padded(torch.zeros(2, 5, 2), torch.tensor([1]))], "must be 2 whole numbers"),
-        (S5Layer(2, 3), [sp.Padded(torch.zeros(2, 5, 2), torch.tensor([1.0, 2.0]))], "must be 2 whole numbers"),
+        (S5Layer(2, 3), [sp.Sequences(torch.zeros(2, 5, 2), torch.tensor([0, 3]))], "numbers from 1 to 5, not .0, 3"),
+        (S5Layer(2, 3), [sp.Sequences(torch.zeros(2, 5, 2), torch.tensor([1]))], "must be 2 whole numbers"),
+        (S5Layer(2, 3), [sp.Sequences(torch.zeros(2, 5, 2), torch.tensor([1.0, 2.0]))], "must be 2 whole numbers"),
         (S5Layer(2, 3), [{"x": torch.zeros(2, 5, 2)}], "a mapping with 'x': give the inputs alone"),
         (S5Layer(2, 3), [()], "an empty tuple"),
-        (S5Layer(2, 3), ["images"], "Padded.*; got str"),
+        (S5Layer(2, 3), ["images"], "Sequences.*; got str"),
         (S5Layer(2, 3), {"train": [torch.zeros(2, 5, 2)]}, "list of batches or a DataLoader; got dict"),
         (S5Layer(2, 3), 200, "list of batches or a DataLoader; got int"),
         (Unused(), [torch.zeros(2, 5, 2)], "Layer 'spare' did not see every sequence"),

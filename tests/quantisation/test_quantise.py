@@ -142,7 +142,7 @@ def test_padding_is_not_counted():
     other = x.clone()
     other[:, 6:] = 100.0
     lengths = torch.full((4,), 6)
-    one, two = (input_moments(model, [sp.Padded(values, lengths)]) for values in (x, other))
+    one, two = (input_moments(model, [sp.Sequences(values, lengths)]) for values in (x, other))
     for path in ("encoder", "layers.0.ssm", "layers.0.gate"):
         assert np.allclose(one[path], two[path])
 
@@ -155,7 +155,7 @@ def test_what_padding_is_filled_with_does_not_matter(bidirectional, bits):
     model = Classifier(Config("s5", **sizes, bidirectional=bidirectional)).eval()
     x, lengths = torch.randn(6, 30, 2), torch.tensor([3, 30, 11, 1, 20, 29])
     padding = (torch.arange(30) >= lengths[:, None])[..., None]
-    one, two = (quantize(model, bits, data=[sp.Padded(x.masked_fill(padding, v), lengths)]) for v in (0.0, 10.0))
+    one, two = (quantize(model, bits, data=[sp.Sequences(x.masked_fill(padding, v), lengths)]) for v in (0.0, 10.0))
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, two.state_dict()[name]), name
 

@@ -248,7 +248,7 @@ def test_padding_teaches_nothing():
         batches = inputs()
         for x in batches:
             x[torch.arange(40) >= lengths[:, None]] = value
-        return [sp.Padded(x, lengths) for x in batches]
+        return [sp.Sequences(x, lengths) for x in batches]
 
     zeros, tens = (Recovery(small, model, padded(value)).run(steps=10) for value in (0.0, 10.0))
     assert zeros.before == tens.before

@@ -165,7 +165,7 @@ def test_labelled_batches_count_as_their_split():
     split = padded_split(model.config)
     parts = [split.batch(range(start, start + 5)) for start in (0, 5, 10)]
     expected = evaluate(model, split, 5)
-    assert evaluate(model, [(sp.Padded(part.x, part.lengths), part.y) for part in parts]) == expected
+    assert evaluate(model, [(sp.Sequences(part.x, part.lengths), part.y) for part in parts]) == expected
     assert model.training
     assert (evaluate(model, [(part.x, part.y) for part in parts])).loss != expected.loss  # padding counts
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ssmprune import apply
 from ssmprune.bisection import ROUNDING
 from ssmprune.core.system import DiagonalSystem
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.models import load
 from ssmprune.planning.make import make_plan
+from ssmprune.pruning import read
 from ssmprune.report import Table, interval, label, method_curves
 from ssmprune.sweeps import FULL, Cell
 
@@ -238,7 +238,7 @@ def _poles(query: Query) -> Row:
 def _chances(query: Query, checkpoint: str) -> list[tuple[float, float]]:
     """Return, for every layer, how often a pruned state has a larger |Re λΔ|, and |Im λΔ|, than a kept one."""
     try:
-        systems = apply.read(load(query.results.checkpoint_file(checkpoint)), unstable="keep")
+        systems = read(load(query.results.checkpoint_file(checkpoint)), unstable="keep")
     except InputError:
         return []
     keep = make_plan(systems, MIDDLE, LAST).keep

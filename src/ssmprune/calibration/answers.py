@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .batches import Padded, take
-from .recording import Sequences, answer
+from .data import Sequences, take
+from .record import answer
 
 
 def is_labelled(batch: Any) -> bool:
-    """Say whether a batch is (x, labels) or (Padded(x, lengths), labels)."""
-    return isinstance(batch, tuple | list) and not isinstance(batch, Padded) and len(batch) > 1
+    """Say whether a batch is (x, labels) or (Sequences(x, lengths), labels)."""
+    return isinstance(batch, tuple | list) and not isinstance(batch, Sequences) and len(batch) > 1
 
 
 def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -24,10 +24,9 @@ def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """
     if not is_labelled(batch):
         kind = type(batch).__name__
-        raise InputError(f"A labelled batch is (x, labels) or (ssmprune.Padded(x, lengths), labels); got {kind}.")
+        raise InputError(f"A labelled batch is (x, labels) or (ssmprune.Sequences(x, lengths), labels); got {kind}.")
     x, labels, *_ = batch
-    [inputs] = take([x if isinstance(x, Padded) else [x]], None)
-    sequences = Sequences(*inputs) if isinstance(inputs, Padded) else Sequences(inputs)
+    [sequences] = take([x if isinstance(x, Sequences) else [x]], None)
     logits = answer(model, sequences)
     if logits is None:
         raise InputError(f"Right answers cannot be counted: {type(model).__name__} answers with no tensor of logits.")

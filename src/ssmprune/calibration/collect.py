@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from ..adapters import Adapter, layers_of
 from ..core.moments import Moments
 from ..core.system import DiagonalSystem
 from ..errors import need_torch
-from .batches import SEQUENCES, Unlabelled, take
+from .data import SEQUENCES, Sequences, count, in_slices, take
 
 
 def collect(
@@ -24,7 +23,7 @@ def collect(
     """Run a torch model on unlabelled inputs and return the moments of every SSM layer, in one pass.
 
     batches: a list or a DataLoader of what the model takes, x (batch, length, ...); of tuples and lists the first
-        member is x and the rest, such as labels, is ignored. `Padded(x, lengths)` says where padding begins.
+        member is x and the rest, such as labels, is ignored. `Sequences(x, lengths)` says where padding begins.
     sequences: how many to look at; None for all.
     every: count one step in this many; chosen by `strided.stride` unless given.
 
@@ -36,7 +35,7 @@ def collect(
     ((1, 4, 2, 4, 2), 200)
     """
     need_torch()
-    from .recording import refuse_what_cannot_run
+    from .record import refuse_what_cannot_run
 
     refuse_what_cannot_run(model)
     systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
@@ -46,20 +45,22 @@ def collect(
 def collect_states(
     model: Any,
     systems: Mapping[str, DiagonalSystem],
-    batches: list[Unlabelled],
+    batches: list[Sequences],
     *,
     every: int | None = None,
     adapter: Adapter | None = None,
 ) -> dict[str, Moments]:
     """Return the moments of the states of these systems, whichever they are, at the inputs of the model's layers."""
-    from .recording import MomentSums, in_slices, record
+    need_torch()
+    import torch
 
-    model = copy.deepcopy(model).eval()  # the hooks and the mode of the caller's model stay as they are
-    layers = layers_of(model, adapter)
-    parts = list(in_slices(batches))
-    total = sum(len(part.x) for part in parts)
+    from .record import evaluating, record, refuse_what_cannot_run
+    from .sums import MomentSums
+
+    refuse_what_cannot_run(model)
+    layers, total = layers_of(model, adapter), count(batches)
     sums = {path: MomentSums(system, every, total) for path, system in systems.items()}
-    recorders = {path: layer_sums.add for path, layer_sums in sums.items()}
-    for part in parts:
-        record(model, part, layers, recorders)
+    with torch.no_grad(), evaluating(model):
+        for sequences in in_slices(batches):
+            record(model, sequences, layers, {path: layer_sums.add for path, layer_sums in sums.items()})
     return {path: layer_sums.moments() for path, layer_sums in sums.items()}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..adapters import Adapter, Layer, layers_of
-from ..apply import shrink
 from ..arrays import Complex, Mask, Real
 from ..core.layout import ChannelLayout
 from ..core.least_squares import WeightChange, fit_shrunk, most_cautious
@@ -23,13 +22,13 @@ from ..core.moments import readout, weights
 from ..core.system import DiagonalSystem
 from ..errors import need_torch
 from ..planning.plan import Plan
-from .batches import SEQUENCES, Padded, Unlabelled, count, take
+from .data import SEQUENCES, Sequences, count, in_slices, take
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from .passes import Passes
-    from .recording import MomentSums, Sequences
+    from .record import Walk
+    from .sums import MomentSums
 
     Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
 
@@ -59,29 +58,41 @@ def refit_in_sequence(
     ridge: the share of each regressor's energy that counts as noise, as in `refit`; all data are then fitted and none
         held out.
     """
+    plan.check({path: layer.read() for path, layer in layers_of(model, adapter).items()})
+    return refit_on(take(batches, sequences), plan, model, every=every, ridge=ridge, adapter=adapter)
+
+
+def refit_on(
+    batches: list[Sequences],
+    plan: Plan,
+    model: Any,
+    *,
+    every: int | None = None,
+    ridge: float | None = None,
+    adapter: Adapter | None = None,
+) -> Plan:
+    """Do what `refit_in_sequence` does, on data that were taken, with a plan that is known to be the model's."""
     need_torch()
     import torch
 
-    from .recording import refuse_what_cannot_run, takes_pairs
+    from .record import evaluating, refuse_what_cannot_run, takes_pairs
 
-    plan.check({path: layer.read() for path, layer in layers_of(model, adapter).items()})
     refuse_what_cannot_run(model)
-    taken = take(batches, sequences)
-    seen, held_out = (taken, []) if ridge is not None else split(taken, pairs=takes_pairs(model))
-    with torch.no_grad():
+    seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=takes_pairs(model))
+    with torch.no_grad(), evaluating(model):
         fitted = _fit_layers(plan, model, _Data(seen, held_out, every), ridge, adapter)
-    return replace(fitted, sequences=count(taken))
+    return replace(fitted, sequences=count(batches))
 
 
-def split(batches: list[Unlabelled], *, pairs: bool = False) -> tuple[list[Unlabelled], list[Unlabelled]]:
+def split(batches: list[Sequences], *, pairs: bool = False) -> tuple[list[Sequences], list[Sequences]]:
     """Return batches of the sequences to fit, and of those that are held out: every fifth pair of sequences.
 
     Of fewer than forty sequences it is every second pair, of two or three the last sequence, of a single one nothing.
     A model that compares sequences can spare none of a single pair.
 
     >>> import torch
-    >>> fitted, held_out = split([torch.arange(4)[:, None], torch.arange(4, 7)[:, None]])
-    >>> [batch.ravel().tolist() for batch in fitted], [batch.ravel().tolist() for batch in held_out]
+    >>> fitted, held_out = split([Sequences(torch.arange(4)[:, None]), Sequences(torch.arange(4, 7)[:, None])])
+    >>> [batch.x.ravel().tolist() for batch in fitted], [batch.x.ravel().tolist() for batch in held_out]
     ([[0, 1], [4, 5]], [[2, 3], [6]])
     """
     import torch
@@ -91,69 +102,63 @@ def split(batches: list[Unlabelled], *, pairs: bool = False) -> tuple[list[Unlab
         return batches, []
     every, size = (HELD_OUT, 2) if total >= FEW else (2, 2) if total >= 4 else (total, 1)
     held = torch.arange(total) // size % every == every - 1
-    parts: tuple[list[Unlabelled], list[Unlabelled]] = [], []
-    for batch, own in zip(batches, torch.split(held, [count([batch]) for batch in batches]), strict=True):
-        for part, rows in zip(parts, (~own, own), strict=True):
-            if rows.any():
-                part.append(Padded(batch.x[rows], batch.lengths[rows]) if isinstance(batch, Padded) else batch[rows])
-    return parts
+    masks = torch.split(held, [len(batch.x) for batch in batches])
+    pairs_of_parts = [(batch.rows(~mask), batch.rows(mask)) for batch, mask in zip(batches, masks, strict=True)]
+    fitted, held_out = ([part for part in parts if len(part.x)] for parts in zip(*pairs_of_parts, strict=True))
+    return fitted, held_out
 
 
 class _Data:
     """Slices of the sequences to fit, and of those that are held out."""
 
-    def __init__(self, seen: list[Unlabelled], held_out: list[Unlabelled], every: int | None) -> None:
-        from .recording import in_slices
-
+    def __init__(self, seen: list[Sequences], held_out: list[Sequences], every: int | None) -> None:
         self.seen, self.held_out, self.every = list(in_slices(seen)), list(in_slices(held_out)), every
         self.slices = [*self.seen, *self.held_out]
-        self.sequences = sum(len(part.x) for part in self.slices)
+        self.sequences = count(self.slices)
 
     def sums(self, system: DiagonalSystem) -> Sums:
         """Return empty sums for both."""
-        from .recording import MomentSums
+        from .sums import MomentSums
 
         return MomentSums(system, self.every, self.sequences), MomentSums(system, self.every, self.sequences)
 
 
-def _fit_layers(plan: Plan, model: Any, data: _Data, ridge: float | None, adapter: Adapter | None) -> Plan:
+def _fit_layers(plan: Plan, model: nn.Module, data: _Data, ridge: float | None, adapter: Adapter | None) -> Plan:
     """Return the plan with what was fitted, as far as it does better on what was held out."""
-    from .passes import Passes
-    from .recording import order_of_layers
+    from .record import Walk, order_of_layers
 
-    whole, pruned = copy.deepcopy(model).eval(), copy.deepcopy(model).eval()
+    pruned = copy.deepcopy(model).eval()
     layers = layers_of(pruned, adapter)
     alone, in_sequence = _Fitted(), _Fitted()
-    order = order_of_layers(whole, data.slices[0], layers)
-    with (
-        Passes(whole, layers, data.slices, again=False) as wholes,
-        Passes(pruned, layers, data.slices, again=True) as smalls,
-    ):
-        for path in order:
-            layer = layers[path]
-            layer.shrink(plan.keep[path])
-            system = layer.read()
-            own, sequential = _measure(wholes, smalls, path, system, data)
-            refittable = ChannelLayout.of(system).spread(~system.unstable_states)
-            changes = _changes(sequential if path == order[0] else own, sequential, refittable, ridge)
-            for fitted, change in zip((alone, in_sequence), changes, strict=True):
-                fitted.take(path, system, change)
-            in_sequence.write(layer)
-    plans = [replace(plan, C=fitted.C, D_change=fitted.D_change) for fitted in (_Fitted(), alone, in_sequence)]
-    return _best(plans, model, data.held_out, adapter) if data.held_out else plans[-1]
+    order = order_of_layers(model, data.slices[0], layers)
+    whole, small = Walk(model, layers, data.slices), Walk(pruned, layers, data.slices)
+    for path in order:
+        layer = layers[path]
+        layer.shrink(plan.keep[path])
+        system = layer.read()
+        own, sequential = _measure(whole, small, path, system, data)
+        refittable = ChannelLayout.of(system).spread(~system.unstable_states)
+        changes = _changes(sequential if path == order[0] else own, sequential, refittable, ridge)
+        for fitted, change in zip((alone, in_sequence), changes, strict=True):
+            fitted.take(path, system, change)
+        in_sequence.write(layer)
+    if data.held_out:
+        best = _best(model, pruned, alone, plan, data.held_out, adapter)
+        return (_Fitted(), alone, in_sequence)[best].put_into(plan)
+    return in_sequence.put_into(plan)
 
 
-def _measure(wholes: Passes, smalls: Passes, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums]:
-    """Take all passes to a layer; return what its output lacks for the whole model's inputs and for the pruned one's.
+def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums]:
+    """Take all slices to a layer; return what its output lacks for the whole model's inputs and for the pruned one's.
 
     Both on what is to be fitted and on what is held out.
     """
     own, sequential = data.sums(system), data.sums(system)
     for number in range(len(data.slices)):
         part = number >= len(data.seen)
-        for whole, small in zip(wholes.reach(number, path), smalls.reach(number, path), strict=True):
-            sequential[part].add(small.u, small.y, small.lengths, whole.y - small.y)
-            own[part].add(whole.u, whole.y, whole.lengths, whole.y - smalls.call(path, whole))
+        for before, after in zip(whole.reach(number, path), small.reach(number, path), strict=True):
+            sequential[part].add(after, before.y - after.y)
+            own[part].add(before, before.y - small.call(path, before))
     return own, sequential
 
 
@@ -165,10 +170,10 @@ def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None)
         alone = own[0].sample().fit(refittable)
         return alone, alone
     (own_seen, own_held_out), (seen, held_out) = ([sums.sample() for sums in both] for both in (own, sequential))
-    few = seen.sequences + held_out.sequences < FEW  # what was held out of few is also to judge the whole model by
-    every = [None if few else (sums[0] + sums[1]).sample() for sums in (own, sequential)]
-    alone = fit_shrunk(own_seen, own_held_out, refittable, own_seen.no_change, every[0])
-    best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone, every[1])
+    few = seen.sequences + held_out.sequences < FEW  # then the held-out ones also choose between the plans
+    all_data = [None if few else (sums[0] + sums[1]).sample() for sums in (own, sequential)]
+    alone = fit_shrunk(own_seen, own_held_out, refittable, own_seen.no_change, all_data[0])
+    best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone, all_data[1])
     helps = held_out.after(best).error <= held_out.error
     return alone, best if helps else seen.no_change
 
@@ -192,19 +197,42 @@ class _Fitted:
             C = self.C[layer.path]
             layer.refit(np.ones(C.shape[2], bool), C, self.D_change[layer.path])
 
+    def put_into(self, plan: Plan) -> Plan:
+        """Return a plan with it."""
+        return replace(plan, C=self.C, D_change=self.D_change)
 
-def _best(plans: list[Plan], model: nn.Module, held_out: list[Sequences], adapter: Adapter | None) -> Plan:
-    """Return the plan whose model comes nearest to the answers of the whole one, by `most_cautious`."""
-    from .recording import answer
 
-    whole = copy.deepcopy(model).eval()
-    candidates = [shrink(whole, plan, adapter=adapter) for plan in plans]
-    errors = np.zeros(len(plans))
-    for part in held_out:
-        expected = answer(whole, part)
-        if expected is None:  # a model whose answers cannot be compared: each layer has been judged by its own
-            return plans[-1]
-        for place, small in enumerate(candidates):
-            given = answer(small, part)
-            errors[place] += np.inf if given is None else float((given - expected).abs().square().sum())
-    return plans[most_cautious(errors.tolist(), sum(len(part.x) for part in held_out))]
+def _best(
+    whole: nn.Module,
+    in_sequence: nn.Module,
+    alone: _Fitted,
+    plan: Plan,
+    held_out: list[Sequences],
+    adapter: Adapter | None,
+) -> int:
+    """Return which model comes nearest to the whole one's answers, by `most_cautious`.
+
+    0 is the pruned model without any fit, 1 that whose layers were fitted alone, 2 that whose were fitted in sequence.
+    """
+    from .record import answer
+
+    answers = [answer(whole, sequences) for sequences in held_out]
+    expected = [wanted for wanted in answers if wanted is not None]
+    if len(expected) < len(answers):  # they cannot be compared: each layer has been judged by its own
+        return 2
+
+    def error(model: nn.Module) -> float:
+        total = 0.0
+        for sequences, wanted in zip(held_out, expected, strict=True):
+            given = answer(model, sequences)
+            total += np.inf if given is None else float((given - wanted).abs().square().sum())
+        return total
+
+    candidate = copy.deepcopy(whole).eval()
+    layers = layers_of(candidate, adapter)
+    for path, layer in layers.items():
+        layer.shrink(plan.keep[path])
+    errors = [error(candidate)]
+    for layer in layers.values():
+        alone.write(layer)
+    return most_cautious([*errors, error(candidate), error(in_sequence)], count(held_out))

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from ..arrays import Complex
 from ..core.layout import ChannelLayout
 from ..core.system import DiagonalSystem
-from .batches import SEQUENCES
+from .data import SEQUENCES
 
 SAMPLES = 50  # of each regressor
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from .. import budgets, tasks
-from ..apply import read
 from ..bisection import most_trials
 from ..budgets import Budget, Finish, Found, search
-from ..calibration.batches import Padded, count
+from ..calibration.data import count
 from ..errors import InputError
 from ..files import check_writable
 from ..models import load
@@ -25,7 +24,7 @@ from ..planning.certificates import certify as certify_plan
 from ..planning.limits import Limits
 from ..planning.plan import Plan
 from ..progress import duration
-from ..pruning import Pruning
+from ..pruning import Pruning, read
 from ..tasks import cards
 from ..tasks.task import Split, fewer
 from .common import (
@@ -280,7 +279,7 @@ def first_sequence(work: Pruning[Classifier]) -> Tensor:
     """Return one sequence of the calibration data, for a model of pairs two."""
     if work.batches is None:
         raise InputError("--max-latency times the model on the first sequence of --calibrate; give that as well.")
-    first: Tensor = work.batches[0].x if isinstance(work.batches[0], Padded) else work.batches[0]
+    first: Tensor = work.batches[0].x
     return first[: 2 if work.model.config.retrieval else 1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import apply
+from .. import pruning
 from ..arrays import Real
 from ..budgets import certify_model
 from ..core.system import DiagonalSystem
@@ -30,7 +30,7 @@ PAIRS = "A conjugate pair counts as two states, here and in plans; config.states
 def inspect(checkpoint: Checkpoint, unstable: Unstable = UnstablePoles.refuse, as_json: Json = False) -> None:
     """Show the layers of a model: states, memory, and the spread of their scores."""
     model = load(checkpoint)
-    systems = apply.read(model, unstable=unstable.value)
+    systems = pruning.read(model, unstable=unstable.value)
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
     rows = [
@@ -63,7 +63,7 @@ def mask(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fals
     """Silence the states a plan prunes; the model keeps its size."""
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     plan, model = Plan.load(plan_file), load(checkpoint)
-    quiet = apply.mask(model, plan)
+    quiet = pruning.mask(model, plan)
     say_if_floats_again(model, quiet)
     save(quiet, out)
     cards.copy_card(checkpoint, out)
@@ -75,7 +75,7 @@ def shrink(checkpoint: Checkpoint, plan_file: Path, out: Out, as_json: Json = Fa
     """Remove the states a plan prunes; the model gets smaller and faster."""
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     plan, model = Plan.load(plan_file), load(checkpoint)
-    small = apply.shrink(model, plan)
+    small = pruning.shrink(model, plan)
     say_if_floats_again(model, small)
     save(small, out)
     cards.copy_card(checkpoint, out)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import apply
 from ..files import new_folder
 from ..models import save
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
+from ..pruning import read
 from ..tasks import cards
 from . import compute, export
 from .build import constant_bytes, cortex_m4_bytes, find_compiler
@@ -60,7 +60,7 @@ def measure(model: Classifier) -> Figures:
 
     What it takes on a Cortex-M4 is reported if a compiler for that is installed.
     """
-    states = sum(system.states for system in apply.read(model, unstable="keep").values())
+    states = sum(system.states for system in read(model, unstable="keep").values())
     figures: Figures = {"states": states, "parameters": parameters(model)}
     if not find_compiler():
         return figures

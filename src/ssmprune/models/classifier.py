@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -124,6 +125,12 @@ class Classifier(nn.Module):
         """Return the logits of `forward` by a single call of every layer, as gradients and recordings need it."""
         self._check(x, lengths)
         return self.head(self._features(x, lengths))
+
+    def stages(self, x: Tensor, lengths: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
+        """Return the functions that take these inputs to the features of all steps: the encoder, then each block."""
+        self._check(x, lengths)
+        padding = self._padding(x, None if lengths is None else lengths.to(x.device).long())
+        return [self.encoder, *(partial(block, padding=padding) for block in self.blocks)]
 
     def initial_state(self, batch: int) -> StreamState:
         """Return the state before the first step of `batch` sequences."""

@@ -15,7 +15,7 @@ from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..methods import LAST, Allocation, Evidence, Method, Scores
 from .limits import Limits
-from .plan import Plan
+from .plan import Fingerprints, Plan
 
 
 def make_plan(
@@ -114,7 +114,7 @@ def plan_from_scores(
         scores=scores,
         method=name,
         ratio=float(ratio),
-        fingerprints={layer: system.fingerprint for layer, system in systems.items()},
+        fingerprints=Fingerprints(systems),
         states_per_entry={layer: system.states_per_entry for layer, system in systems.items()},
     )
 

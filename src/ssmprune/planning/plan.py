@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,26 @@ from ..methods import Masks, Scores
 FORMAT, VERSION = "ssmprune-plan", 1
 
 
+class Fingerprints(Mapping[str, str]):
+    """The identities of the systems that a plan is made for, each computed when it is asked for: hashing takes time."""
+
+    def __init__(self, systems: Mapping[str, DiagonalSystem]) -> None:
+        """Remember the systems, which never change."""
+        self.systems = dict(systems)
+
+    def __getitem__(self, layer: str) -> str:
+        """Return the fingerprint of a layer."""
+        return self.systems[layer].fingerprint
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the layers."""
+        return iter(self.systems)
+
+    def __len__(self) -> int:
+        """Return how many layers there are."""
+        return len(self.systems)
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Keep-masks for every layer of one model, one entry per stored state (a conjugate pair is one entry).
@@ -34,7 +54,7 @@ class Plan:
     scores: Scores  # {layer: (n,) float64}
     method: str
     ratio: float
-    fingerprints: dict[str, str]
+    fingerprints: Mapping[str, str]  # `Fingerprints` of a plan made here, of one from a file those it was made with
     states_per_entry: dict[str, int]  # 2 where an entry is a conjugate pair
     C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
     D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
@@ -87,7 +107,8 @@ class Plan:
                     f"Layer {layer!r} has {system.n} stored states, the plan was made for {len(self.keep[layer])}; "
                     "make a new plan for this model."
                 )
-            if system.fingerprint != self.fingerprints[layer]:
+            same = isinstance(self.fingerprints, Fingerprints) and self.fingerprints.systems[layer] is system
+            if not same and system.fingerprint != self.fingerprints[layer]:
                 raise InputError(
                     f"The parameters of layer {layer!r} are not those the plan was made for "
                     f"(fingerprint {system.fingerprint}, expected {self.fingerprints[layer]}); make a new plan."

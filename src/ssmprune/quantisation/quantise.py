@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ..arrays import Index, Real
-from ..calibration.batches import SEQUENCES, Unlabelled, take
 from ..calibration.collect import collect
-from ..calibration.recording import Sequences, in_slices
+from ..calibration.data import SEQUENCES, Sequences, count, in_slices, take
 from ..core.moments import Moments
 from ..errors import InputError
 from ..models.block import BatchNorm, measure_statistics
@@ -72,7 +71,7 @@ def quantize(
             rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
     if batches is not None:
         move_statistics(model, rounded, batches)
-    seen = "" if batches is None else f" on {sum(len(part.x) for part in in_slices(batches))} sequences"
+    seen = "" if batches is None else f" on {count(batches)} sequences"
     rounded.grid = Grid(bits, scales)
     rounded.record(f"quantised to {bits} bits{seen}")
     return rounded
@@ -187,7 +186,7 @@ def _readout_gram(gram: Real, states: int) -> Real:
 
 
 @torch.no_grad()
-def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Unlabelled]) -> None:
+def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Sequences]) -> None:
     """Move the mean and variance of each batch norm of `rounded` by what rounding did to them on these sequences.
 
     What few sequences say of a norm's inputs is too coarse to take the place of what training has measured, but the
@@ -199,7 +198,7 @@ def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Un
         norm.running_var *= (after[path].running_var + norm.eps) / (before[path].running_var + norm.eps)
 
 
-def _measured_norms(model: Classifier, batches: Sequence[Unlabelled]) -> dict[str, BatchNorm]:
+def _measured_norms(model: Classifier, batches: Sequence[Sequences]) -> dict[str, BatchNorm]:
     measured = copy.deepcopy(model)
     measure_statistics(measured, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
     return _norms(measured)
@@ -218,7 +217,7 @@ def _norms(model: Classifier) -> dict[str, BatchNorm]:
 
 
 @torch.no_grad()
-def input_moments(model: Classifier, batches: Iterable[Unlabelled]) -> dict[str, Real]:
+def input_moments(model: Classifier, batches: Iterable[Sequences]) -> dict[str, Real]:
     """Return the second moments (inputs, inputs) of what enters each dense and each S5 layer, by its path."""
     layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, nn.Linear | S5Layer)}
     device = next(model.parameters()).device

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from ..calibration.batches import Padded, take
-from ..calibration.recording import Sequences
+from ..calibration.data import Sequences, take
 from ..errors import InputError
 
 BATCH = 32  # sequences of a step
@@ -20,8 +19,7 @@ SEQUENCES = 8000  # more than a few minutes of learning can see
 
 def batches(data: Iterable[Any]) -> list[Sequences]:
     """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
-    taken = take(data, SEQUENCES)
-    joined = _join([Sequences(*batch) if isinstance(batch, Padded) else Sequences(batch) for batch in taken])
+    joined = _join(take(data, SEQUENCES))
     size = max(2, min(BATCH, sum(len(batch.x) for batch in joined) // 8 // 2 * 2))
     cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
     if len(cut) < 2:
@@ -50,8 +48,8 @@ def _join(given: list[Sequences]) -> list[Sequences]:
 
 def _slices(sequences: Sequences, size: int) -> Iterator[Sequences]:
     """Yield slices of `size` sequences; a last slice of one is dropped, since models of pairs cannot take it."""
-    x, lengths = sequences
+    x = sequences.x
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
         if len(x[rows]) > 1 or len(x) == 1:
-            yield Sequences(x[rows], None if lengths is None else lengths[rows])
+            yield sequences.rows(rows)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..adapters import Adapter, layers_of
-from ..calibration import recording
-from ..calibration.recording import Sequences, refuse_what_cannot_run
+from ..calibration.data import Sequences
+from ..calibration.record import answer, refuse_what_cannot_run
 from ..errors import InputError, one_of
 from ..models.classifier import Classifier
 from ..progress import Bar
@@ -363,7 +363,7 @@ def _copy_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
     """Return a model's answers, without those at steps that are padding."""
-    output = recording.answer(model, sequences)
+    output = answer(model, sequences)
     if output is None:
         raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
     return output

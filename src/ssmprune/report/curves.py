@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import apply
 from ..arrays import Real
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models import load
+from ..pruning import read
 from ..sweeps.store import FULL, Cell, Results
 from .style import PALETTE
 
@@ -75,7 +75,7 @@ def checkpoints(results: Results) -> list[str]:
 
 def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
     """Return the layers of a checkpoint before pruning."""
-    return apply.read(load(results.checkpoint_file(checkpoint)), unstable="keep")
+    return read(load(results.checkpoint_file(checkpoint)), unstable="keep")
 
 
 def shown_first(methods: list[str], most: int = FEW) -> list[str]:

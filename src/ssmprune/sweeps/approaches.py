@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .. import apply
 from ..errors import InputError, one_of
 from ..methods import RANDOM, SURGEON, Method, named
 from ..planning.plan import Plan
-from ..pruning import Pruning
+from ..pruning import Pruning, shrink
 from ..registry import Registry
 from ..tasks.task import Split
 from .balanced import balanced_model
@@ -74,7 +73,7 @@ class PruneStates(Approach):
         """Make the plan unless it is given, and shrink."""
         if plan is None:
             plan = subject.pruning(self.method, self.calibrated, seed).plan(ratio)
-        return apply.shrink(subject.model, plan), plan
+        return shrink(subject.model, plan), plan
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..calibration.batches import Unlabelled
+from ..calibration.data import Sequences
 from ..calibration.refit import FEW
 from ..deploy.timing import time_in_turns
 from ..errors import InputError
@@ -72,7 +72,7 @@ def load_subject(
     return Subject(name, task.name, model, loaded, batches)
 
 
-def _calibration(split: Split, sequences: int) -> list[Unlabelled]:
+def _calibration(split: Split, sequences: int) -> list[Sequences]:
     return part_of(split, min(sequences, max(FEW, CALIBRATION_STEPS // split.length)))
 
 

@@ -12,7 +12,7 @@ from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from .. import tasks
-from ..calibration.batches import Padded, Unlabelled
+from ..calibration.data import Sequences
 from ..errors import InputError, suggestion
 from ..tasks.task import Split, fewer
 from .evaluation import tensors
@@ -26,23 +26,23 @@ HOW_TO_SAVE = (
 
 def load_unlabelled(
     source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
-) -> list[Unlabelled]:
-    """Return batches, x or Padded(x, lengths), of a task's training inputs, or of a .npy file without padding.
+) -> list[Sequences]:
+    """Return batches of a task's training inputs, or of a .npy file without padding.
 
     parameters: those of the task that differ from its own.
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
     """
     if source in tasks.found():
         return part_of(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
-    return list(torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH))
+    return [Sequences(x) for x in torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH)]
 
 
-def part_of(split: Split, sequences: int) -> list[Unlabelled]:
+def part_of(split: Split, sequences: int) -> list[Sequences]:
     """Return batches of a fixed random part of a split: many splits come sorted by their labels."""
     part = fewer(split, sequences)
     chosen = (part.batch(np.arange(start, min(start + BATCH, len(part)))) for start in range(0, len(part), BATCH))
     parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
-    return [x if lengths is None else Padded(x, lengths) for x, _, lengths in parts]
+    return [Sequences(x, lengths) for x, _, lengths in parts]
 
 
 def _from_file(source: str) -> NDArray[Any]:

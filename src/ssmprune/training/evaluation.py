@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..budgets import evaluating
 from ..calibration.answers import logits_and_labels
+from ..calibration.record import evaluating
 from ..deploy.compute import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
@@ -101,7 +101,7 @@ def evaluate(
     """Return the loss and accuracy of a classifier on labelled data.
 
     model: one of ours; with labelled batches, any torch model that gives logits, for each sequence or each step.
-    data: a split of a task, or batches (x, labels) or (Padded(x, lengths), labels), such as a DataLoader gives.
+    data: a split of a task, or batches (x, labels) or (Sequences(x, lengths), labels), such as a DataLoader gives.
     batch: how many examples of a split are evaluated at once.
     engine: what computes a split, "torch", "compiled" or "auto", which compiles where there is a C compiler.
     tick: called with the number of examples that were evaluated.

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..adapters import layers_of
-from ..apply import read, shrink
 from ..bisection import ratio_for
 from ..calibration.collect import collect
 from ..errors import InputError, one_of
@@ -20,6 +19,7 @@ from ..methods.allocation import kept_count
 from ..models.classifier import Classifier
 from ..planning.make import make_plan
 from ..planning.plan import Plan
+from ..pruning import read, shrink
 
 SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
     "once": lambda _: 1.0,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..calibration.batches import Padded, Unlabelled
+from ..calibration.data import Sequences
 from ..errors import InputError
 from ..models import checkpoint
 from ..models.block import measure_statistics
@@ -255,10 +255,10 @@ class _Training:
             x, _, lengths = self._share(batch)
             yield x, lengths
 
-    def _inputs(self) -> list[Unlabelled]:
+    def _inputs(self) -> list[Sequences]:
         """Return the inputs of the next batch, the same in every process."""
         x, _, lengths = tensors(self.splits.train.batch(self._next()), self.group.device)
-        return [x if lengths is None else Padded(x, lengths)]
+        return [Sequences(x, lengths)]
 
     def _next(self) -> NDArray[np.int64]:
         """Return the numbers of the next examples; the order depends on seed and epoch alone."""

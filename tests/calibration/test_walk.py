@@ -1,6 +1,5 @@
-"""Passes that wait at every layer: both models run once, whatever their forward looks like."""
+"""Walks from layer to layer: the residual stream of our own models is held, other models start again."""
 
-import threading
 from collections import Counter
 
 import numpy as np
@@ -10,7 +9,7 @@ from torch import nn
 
 import ssmprune as sp
 from calibrated import model
-from ssmprune.calibration import passes, recording
+from ssmprune.calibration import record
 from ssmprune.models import _blocking
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -55,31 +54,25 @@ def same(one, other):
         np.testing.assert_allclose(other.D_change[layer], one.D_change[layer], rtol=1e-9, atol=1e-12)
 
 
-def test_time_grows_with_depth_and_not_with_its_square():
-    totals = {}
+def test_models_of_other_codes_start_again_at_every_layer():
+    """Once for the order of the layers, then with both models to each layer in turn."""
     for depth in (2, 4, 8):
         net = Deep(depth)
         refitted(net, ridge=1e-6)
-        totals[depth] = sum(net.calls.values())
-    assert totals[8] == 2 * totals[4] == 4 * totals[2]
+        assert sum(net.calls.values()) == depth + 2 * sum(range(1, depth + 1))
 
 
-def test_passes_that_may_not_wait_start_again_and_find_the_same(monkeypatch):
-    expected = refitted(Deep(3))
-    for most in (0, 3 * X.nbytes // 2):  # none of them, or some
-        monkeypatch.setattr(passes, "WAITING_BYTES", most)
-        same(refitted(Deep(3)), expected)
+def test_what_is_too_large_to_hold_starts_again_and_finds_the_same(monkeypatch):
+    torch.manual_seed(0)
+    net = Classifier(Config("s5", 3, 2, width=5, states=(4,) * 3)).double().eval()
+    expected = refitted(net)
+    for most in (0, 3 * X.nbytes // 2):  # nothing is held, or some
+        monkeypatch.setattr(record, "HELD_BYTES", most)
+        same(refitted(net), expected)
 
 
 def test_models_that_split_their_batches():
     same(refitted(Deep(3, at_once=7)), refitted(Deep(3)))
-
-
-def test_passes_that_are_too_many_start_again_and_find_the_same(monkeypatch):
-    monkeypatch.setattr(recording, "STEPS_AT_ONCE", 500)
-    expected = refitted(Deep(3))
-    monkeypatch.setattr(passes, "MOST_WAITING", 2)
-    same(refitted(Deep(3)), expected)
 
 
 @pytest.mark.parametrize("numbers", [30, 300])  # parts of sequences, or of the batch
@@ -101,12 +94,6 @@ def test_layers_of_classifiers_that_work_in_parts_are_called_once(monkeypatch, n
     assert totals[8] - totals[4] == 2 * (totals[4] - totals[2])
 
 
-def test_no_thread_is_left_behind():
-    before = threading.active_count()
-    refitted(Deep(3))
-    assert threading.active_count() == before
-
-
 class Failing(Deep):
     """Fails on its way from the first layer to the second, in the second run."""
 
@@ -121,10 +108,11 @@ class Failing(Deep):
 
 
 def test_what_goes_wrong_in_a_model_is_told_to_the_caller():
-    before = threading.active_count()
+    net = Failing(2)
     with pytest.raises(ZeroDivisionError, match="in the model"):
-        refitted(Failing(2))
-    assert threading.active_count() == before
+        refitted(net)
+    assert not any(module._forward_hooks for module in net.modules())
+    assert all(module.training for module in net.modules())
 
 
 def test_gradients_stay_off_and_the_model_as_it_was():

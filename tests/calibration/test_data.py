@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ssmprune as sp
 from calibrated import model
-from ssmprune.calibration.batches import take
+from ssmprune.calibration.data import take
 
 X = torch.randn(12, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(12) % 3 + 1  # whole numbers that could be taken for lengths
@@ -48,7 +48,7 @@ def test_labels_are_ignored(family, data):
 
 def test_lengths_are_taken_by_name_alone():
     net, lengths = model("s5"), torch.full((12,), 25)
-    named, ignored = (sp.collect(net, [batch]) for batch in (sp.Padded(X, lengths), (X, lengths)))
+    named, ignored = (sp.collect(net, [batch]) for batch in (sp.Sequences(X, lengths), (X, lengths)))
     cut = sp.collect(net, [X])
     for layer, moments in cut.items():
         np.testing.assert_array_equal(ignored[layer].gram, moments.gram)
@@ -56,9 +56,9 @@ def test_lengths_are_taken_by_name_alone():
 
 
 def test_a_loader_may_collate_padded_sequences():
-    sequences = [sp.Padded(x, length) for x, length in zip(X, range(29, 41), strict=True)]
+    sequences = [sp.Sequences(x, length) for x, length in zip(X, range(29, 41), strict=True)]
     loader = DataLoader(sequences, batch_size=12)
-    found, expected = (sp.collect(model("s5"), data) for data in (loader, [sp.Padded(X, torch.arange(29, 41))]))
+    found, expected = (sp.collect(model("s5"), data) for data in (loader, [sp.Sequences(X, torch.arange(29, 41))]))
     for layer, moments in expected.items():
         np.testing.assert_array_equal(found[layer].gram, moments.gram)
 
@@ -71,11 +71,11 @@ def endless(drawn):
 
 def test_no_more_is_drawn_than_needed():
     drawn = []
-    assert [len(batch) for batch in take(endless(drawn), 30)] == [12, 12, 6]
+    assert [len(batch.x) for batch in take(endless(drawn), 30)] == [12, 12, 6]
     assert len(drawn) == 3
     drawn.clear()
     assert len(take(endless(drawn), 24)) == len(drawn) == 2
-    padded = take([sp.Padded(X, LABELS)] * 2, 15)
+    padded = take([sp.Sequences(X, LABELS)] * 2, 15)
     assert [batch.lengths.tolist() for batch in padded] == [LABELS.tolist(), LABELS[:3].tolist()]
 
 

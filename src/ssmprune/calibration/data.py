@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays import is_count
 from ..errors import InputError, need_torch
@@ -12,34 +12,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCES = 200  # enough for the moments of a layer, see `strided.stride`
+STEPS_AT_ONCE = 8192  # over all sequences of a slice: bounds the memory and fits a cache
 EXPECTED = (
     "A batch is x (batch, length, ...), or a tuple or list whose first member is x (labels are ignored), "
-    "or ssmprune.Padded(x, lengths)"
+    "or ssmprune.Sequences(x, lengths)"
 )
 
 
-class Padded(NamedTuple):
+class Sequences(NamedTuple):
     """Sequences x (batch, length, ...) that end at `lengths` (batch,); what comes after is padding and must not count.
 
-    >>> Padded(x=[[5, 3, 0], [2, 7, 4]], lengths=[2, 3]).lengths
-    [2, 3]
+    Without lengths, all of them are as long as x.
+
+    >>> import torch
+    >>> Sequences(torch.tensor([[5, 3, 0], [2, 7, 4]]), lengths=torch.tensor([2, 3])).lengths
+    tensor([2, 3])
     """
 
-    x: Any
-    lengths: Any
+    x: Tensor  # arrays and lists become tensors in `take`
+    lengths: Tensor | None = None
+
+    def rows(self, which: Any) -> Sequences:
+        """Return some of the sequences, by a slice or a mask."""
+        return Sequences(self.x[which], None if self.lengths is None else self.lengths[which])
 
 
-Unlabelled: TypeAlias = "Tensor | Padded"
-
-
-def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Unlabelled]:
-    """Return the inputs alone, each batch x or Padded, of the first `sequences` sequences; None takes all.
+def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequences]:
+    """Return the inputs alone, as tensors, of the first `sequences` sequences; None takes all.
 
     No more batches are drawn than needed.
 
     >>> import torch
     >>> loader = ((torch.zeros(30, 784, 1), "labels") for _ in range(1000))
-    >>> [len(batch) for batch in take(loader, sequences=50)]
+    >>> [len(batch.x) for batch in take(loader, sequences=50)]
     [30, 20]
     """
     if sequences is not None and not is_count(sequences, least=1):
@@ -49,19 +54,14 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Unla
     if not isinstance(batches, Iterable) or isinstance(batches, Mapping | str):
         raise InputError(f"data is a list of batches or a DataLoader; got {type(batches).__name__}.")
     need_torch()
-    taken: list[Unlabelled] = []
+    taken: list[Sequences] = []
     left = sequences
     for batch in batches:
-        x, lengths = _inputs(batch)
-        if x.ndim < 2:
-            raise InputError(f"{EXPECTED}; got x of shape {tuple(x.shape)}.")
-        if lengths is not None:
-            _check_lengths(x, lengths)
-        x, lengths = x[:left], None if lengths is None else lengths[:left]
-        if len(x):
-            taken.append(x if lengths is None else Padded(x, lengths))
+        inputs = _inputs(batch).rows(slice(left))
+        if len(inputs.x):
+            taken.append(inputs)
         if left is not None:
-            left -= len(x)
+            left -= len(inputs.x)
             if not left:
                 break
     if not taken:
@@ -69,25 +69,39 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Unla
     return taken
 
 
-def count(batches: Iterable[Unlabelled]) -> int:
+def count(batches: Iterable[Sequences]) -> int:
     """Return the number of sequences in batches."""
-    return sum(len(batch.x if isinstance(batch, Padded) else batch) for batch in batches)
+    return sum(len(batch.x) for batch in batches)
 
 
-def _inputs(batch: Any) -> tuple[Tensor, Tensor | None]:
-    """Return x and, where they are named, the lengths of a batch."""
-    if isinstance(batch, Padded):
-        return _tensor(batch.x), _tensor(batch.lengths)
-    if isinstance(batch, Mapping):
+def in_slices(batches: Iterable[Sequences]) -> Iterator[Sequences]:
+    """Cut batches into slices of a few sequences, an even number of them, since retrieval models compare pairs."""
+    for batch in batches:
+        size = max(2, STEPS_AT_ONCE // batch.x.shape[1]) // 2 * 2
+        for start in range(0, len(batch.x), size):
+            yield batch.rows(slice(start, start + size))
+
+
+def _inputs(batch: Any) -> Sequences:
+    """Return the inputs of a batch as a loader yields it."""
+    if isinstance(batch, Sequences):
+        inputs = Sequences(_tensor(batch.x), None if batch.lengths is None else _tensor(batch.lengths))
+    elif isinstance(batch, Mapping):
         raise InputError(
             f"{EXPECTED}; got a mapping with {', '.join(map(repr, batch)) or 'nothing'}: "
             "give the inputs alone, as in data=(batch['x'] for batch in loader)."
         )
-    if isinstance(batch, tuple | list):
+    elif isinstance(batch, tuple | list):
         if not batch:
             raise InputError(f"{EXPECTED}; got an empty {type(batch).__name__}.")
-        return _tensor(batch[0]), None
-    return _tensor(batch), None
+        inputs = Sequences(_tensor(batch[0]))
+    else:
+        inputs = Sequences(_tensor(batch))
+    if inputs.x.ndim < 2:
+        raise InputError(f"{EXPECTED}; got x of shape {tuple(inputs.x.shape)}.")
+    if inputs.lengths is not None:
+        _check_lengths(inputs.x, inputs.lengths)
+    return inputs
 
 
 def _tensor(values: Any) -> Tensor:

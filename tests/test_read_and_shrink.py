@@ -31,7 +31,7 @@ def test_a_layer_inside_any_torch_module_is_found():
     assert own[1].pole_re.shape == (6,)
 
 
-def test_the_two_line_door():
+def test_prune_in_two_lines():
     big = model()
     small = sp.prune(big, ratio=0.5)
     assert small.config.states != big.config.states
