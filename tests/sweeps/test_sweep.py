@@ -99,7 +99,7 @@ def test_long_sequences_calibrate_by_their_steps(root, monkeypatch, steps, seque
     monkeypatch.setattr(cells, "FEW", 4)
     model = sp.load(root / "one.safetensors")
     subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=20, root=root)
-    assert sum(map(len, subject.calibration)) == sequences
+    assert sum(len(batch.x) for batch in subject.calibration) == sequences
 
 
 @pytest.mark.slow
