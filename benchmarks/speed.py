@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ssmprune.pruning import mask, read, shrink
 from ssmprune.deploy.timing import peak_memory, time_in_turns
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST, Method, named
 from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.planning.make import make_plan
+from ssmprune.pruning import mask, read, shrink
 from ssmprune.report.table_formats import markdown_rows
 from subjects import MeasuredModel, inputs, subject
 from table import prepare
