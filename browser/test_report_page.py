@@ -139,7 +139,7 @@ def test_curves_have_intervals_and_come_and_go_by_a_click(page):
     assert "random" in seen("line")
 
 
-def test_what_the_methods_do_is_told_in_a_line_each(page):
+def test_each_method_has_a_description(page):
     page.find("#lines summary").click()
     names = [entry.text for entry in page.driver.find_elements("css selector", "#lines dt")]
     lines = [entry.text for entry in page.driver.find_elements("css selector", "#lines dd")]
@@ -214,7 +214,7 @@ def test_light_and_dark_are_both_legible(page):
     assert axis != dark_axis
 
 
-def test_everything_to_use_has_a_name_and_can_be_reached(page):
+def test_every_control_has_a_name_and_can_be_reached(page):
     for selector in ("#model", "#ratio", "#layer", "#plan", *(f"input[value='{name}']" for name in METHODS)):
         assert page.find(selector).accessible_name, selector
     for chart in CHARTS:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from .arrays import is_count, is_number, is_share
 from .errors import InputError
 
-ABANDONED = 3600  # seconds after which a part that nobody has renamed belongs to a process that was killed
-OURS = "ssmprune-"  # how the names of our formats begin
-READERS = {  # what reads a file of each
+ABANDONED = 3600  # seconds after which a temporary file must be that of a process that was killed
+OURS = "ssmprune-"  # the names of our formats begin with this
+READERS = {  # how to read a file of each format
     "ssmprune-classifier": "ssmprune.load(path)",
     "ssmprune-plan": "ssmprune.Plan.load(path)",
     "ssmprune-pruned-module": "ssmprune.load_pruned(model, path), with the model built whole by its own code",
@@ -30,7 +30,7 @@ READERS = {  # what reads a file of each
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` so that a crash leaves the old file or the new one, never a part of one.
+    """Write `content` to `path` so that a crash leaves the old file or the new one, both whole.
 
     A temporary file in the same folder is filled, flushed to the disk and renamed over the target, so of several
     processes that write the same target one wins, with a whole file. A symbolic link stays one: its target is written.
@@ -74,7 +74,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         temporary.chmod(0o755)
         _flush_folder(temporary)
         if path.is_dir():
-            path.rmdir()  # it is empty, and not every system renames over it
+            path.rmdir()  # empty, and not every system renames over a folder
         os.replace(temporary, path)
         _flush_folder(path.parent)
         _remove_abandoned(path)
@@ -85,7 +85,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that is there; folders, pipes and devices are no artefacts."""
+    """Return the path of a file that exists; refuse folders, pipes and devices."""
     path = Path(path)
     try:
         path.stat()
@@ -111,7 +111,7 @@ def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 class Kind(NamedTuple):
-    """What an entry of a JSON file may be: in words, and as a test."""
+    """What an entry of a JSON file may be: in words for errors, and as a test."""
 
     expected: str
     fits: Callable[[Any], bool]
@@ -160,7 +160,7 @@ def save_tensors(
     """
     from safetensors.numpy import save
 
-    tensors = {name: np.asarray(values, order="C") for name, values in tensors.items()}  # written as it lies
+    tensors = {name: np.asarray(values, order="C") for name, values in tensors.items()}  # saved as they lie in memory
     metadata = {**(about or {})}
     metadata["digest"] = _digest_of_file(tensors, metadata)
     write_atomically(path, _with_metadata(save(tensors), metadata))
@@ -278,8 +278,8 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were killed in the middle of writing the same target left behind."""
-    for part in path.parent.glob(f".{escape(path.name)}.*.part"):
-        with suppress(OSError):  # its owner, or another writer, was quicker
-            if time.time() - part.stat().st_mtime > ABANDONED:
-                shutil.rmtree(part) if part.is_dir() else part.unlink()
+    """Remove the temporary files of processes that were killed while they wrote the same target."""
+    for temporary in path.parent.glob(f".{escape(path.name)}.*.part"):
+        with suppress(OSError):  # another process may have removed it
+            if time.time() - temporary.stat().st_mtime > ABANDONED:
+                shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink()

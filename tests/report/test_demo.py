@@ -25,7 +25,7 @@ def test_the_demo_prunes_the_shipped_model(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_compiled_it_counts_the_same_answers(monkeypatch):
+def test_the_compiled_demo_counts_the_same_answers(monkeypatch):
     parts = {"test": load_sample().subset(np.arange(0, 1000, 20)), "train": load_sample("train")}
     monkeypatch.setattr(demo, "load_sample", parts.get)
     monkeypatch.setattr(demo, "METHODS", {"Surgeon": sp.SURGEON})
@@ -61,7 +61,7 @@ def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, t
     assert "ssmprune[plot]" in refused.stderr
 
 
-def test_the_demo_says_why_all_pruned_still_answers(monkeypatch, tmp_path, ssmprune):
+def test_the_demo_explains_accuracy_at_ratio_one(monkeypatch, tmp_path, ssmprune):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "demo", lambda tick, engine: ROWS)
     result = ssmprune("demo")

@@ -82,7 +82,7 @@ def test_every_approach_of_a_sweep_is_explained():
     assert all(approaches.get(name).description for name in approaches.default())
 
 
-def test_the_page_opens_on_what_is_best_on_all_models_that_have_it(results):
+def test_the_page_opens_on_the_best_method(results):
     def better(cell):
         return replace(cell, accuracy=0.99) if (cell.method, cell.checkpoint) in best else cell
 
@@ -104,7 +104,7 @@ def test_a_sweep_without_pruned_models_is_refused(results):
         collect_data(Results(results.folder, results.about, full), results.folder)
 
 
-def test_the_command_says_what_it_wrote(results, tmp_path, monkeypatch, capsys):
+def test_the_command_reports_bytes_and_plans(results, tmp_path, monkeypatch, capsys):
     out = tmp_path / "page.html"
     monkeypatch.setattr(sys, "argv", ["ssmprune", "report", str(results.folder), "--out", str(out), "--json"])
     with pytest.raises(SystemExit) as leave:

@@ -10,11 +10,11 @@ from ssmprune.sweeps.store import Cell, pack, unpack
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=50))
-def test_what_goes_in_comes_out(right):
+def test_unpacking_returns_what_was_packed(right):
     assert unpack(pack(np.array(right)), len(right)).tolist() == right
 
 
-def test_a_good_model_takes_few_letters():
+def test_answers_of_a_good_model_pack_into_few_letters():
     right = np.random.default_rng(0).random(10_000) < 0.99
     assert len(pack(right)) < 10_000 / 8 * 0.4
 

@@ -69,7 +69,7 @@ def is_real(system):
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(systems(max_n=8), st.integers(0, 10))
-def test_what_is_lost_stays_within_the_bound(system, tenths):
+def test_the_error_stays_within_the_bound(system, tenths):
     """|G - G'| <= 2 Σ cut-off σ, for each direction; with fewer states than asked only where real poles need room."""
     small = balanced_truncation({"ssm": system}, tenths / 10)["ssm"]
     sigma = Balanced.of("ssm", system).sigma
@@ -85,7 +85,7 @@ def test_what_is_lost_stays_within_the_bound(system, tenths):
         assert hinf(difference(before, after))[0] <= bound * (1 + 1e-6) + 1e-5 * sigma.max()
 
 
-def test_two_states_that_do_almost_the_same_become_one():
+def test_two_nearly_equal_states_become_one_state():
     rng = np.random.default_rng(0)
     poles = np.array([0.9, 0.9001, 0.5]) * np.exp(1j * np.array([0.3, 0.3001, 2]))
     system = sp.DiagonalSystem.from_discrete(poles, [[1, 1], [1, 1], [1, -1]], rng.normal(size=(2, 3)), gain=2)
@@ -122,7 +122,7 @@ def test_the_model_computes_the_truncated_systems(family, bidirectional, delay, 
 
 
 @kinds
-def test_nothing_pruned_is_the_model_itself(family, bidirectional, delay):
+def test_at_ratio_zero_the_model_stays_as_it_is(family, bidirectional, delay):
     net, x = model(family, bidirectional, delay), torch.randn(2, 30, 2, dtype=torch.float64)
     with torch.no_grad():
         assert torch.equal(balanced_model(net, 0)(x), net(x))
@@ -136,7 +136,7 @@ def test_truncated_models_save_and_load(tmp_path):
         assert torch.equal(sp.load(tmp_path / "small.safetensors").eval()(x), small(x))
 
 
-def test_real_poles_take_a_state_each():
+def test_each_real_pole_takes_a_state():
     """Two real poles in one state's room: the truncated system has one of them, not a pair that is none."""
     system = sp.DiagonalSystem.from_discrete([0.9, 0.5], [[1], [1]], [[1, -1]], gain=2)
     small = balanced_truncation({"ssm": system}, 0.5)["ssm"]
@@ -144,7 +144,7 @@ def test_real_poles_take_a_state_each():
     assert small.poles.imag == 0
 
 
-def test_what_cannot_be_balanced_is_refused():
+def test_systems_that_cannot_be_balanced_are_refused():
     unstable = sp.DiagonalSystem.from_discrete([1.1, 0.5], [[1], [1]], [[1, 1]])
     with pytest.raises(sp.InputError, match="'ssm' has unstable poles"):
         balanced_truncation({"ssm": unstable}, 0.5)

@@ -56,7 +56,7 @@ def results(root) -> Results:
     return swept(root, root / "results", names=("one", "two"))
 
 
-def test_there_is_a_cell_for_every_method_ratio_and_seed_that_matters(results):
+def test_each_method_ratio_and_seed_has_a_cell(results):
     wanted = [(FULL, 0.0, 0)]
     for ratio in (0.5, 1.0):
         wanted += [("last", ratio, 0), ("surgeon", ratio, 0)]
@@ -80,7 +80,7 @@ def test_compiled_cells_have_the_same_answers(root, tmp_path, results):
 
 
 @pytest.mark.slow
-def test_a_cell_is_what_the_shrunk_model_of_its_plan_scores(root, results):
+def test_a_cell_has_the_accuracy_of_the_model_shrunk_by_its_plan(root, results):
     split = fewer(tasks.get("smnist").load("test", root), 20)
     for cell in results.cells:
         model = sp.load(results.checkpoint_file(cell.checkpoint))
@@ -103,7 +103,7 @@ def test_long_sequences_calibrate_by_their_steps(root, monkeypatch, steps, seque
 
 
 @pytest.mark.slow
-def test_approaches_are_what_the_library_does(root):
+def test_approaches_make_the_plans_of_the_library(root):
     model = sp.load(root / "one.safetensors")
     subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=200, root=root)
     systems = sp.read(model, unstable="keep")
@@ -126,7 +126,7 @@ def test_approaches_are_what_the_library_does(root):
         assert sum(model.config.states) == sum(int(keep.sum()) for keep in plan.keep.values())
 
 
-def test_a_finished_sweep_repeats_nothing_and_a_larger_one_adds(root, tmp_path, monkeypatch):
+def test_a_finished_sweep_repeats_nothing_and_a_larger_sweep_adds_cells(root, tmp_path, monkeypatch):
     first = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
     ran = []
     monkeypatch.setattr(runners, "run", lambda subject, job: ran.append(job.key) or cells.run(subject, job))
@@ -161,7 +161,7 @@ def test_lost_plans_are_made_again_without_evaluating_anything(root, without_pla
         assert again.plan_path(cell).read_bytes() == results.plan_path(cell).read_bytes()
 
 
-def test_a_cell_whose_lost_plan_is_refused_stands(root, without_plans, results, monkeypatch):
+def test_a_cell_stands_if_its_lost_plan_cannot_be_made_again(root, without_plans, results, monkeypatch):
     def refuse(*_):
         raise sp.InputError("Not enough memory.")
 
@@ -170,7 +170,7 @@ def test_a_cell_whose_lost_plan_is_refused_stands(root, without_plans, results, 
     assert (again.cells, again.refused) == (results.cells, {})
 
 
-def test_a_lost_plan_that_comes_out_otherwise_is_refused(root, without_plans, monkeypatch):
+def test_a_lost_plan_that_keeps_other_states_now_is_refused(root, without_plans, monkeypatch):
     prune = approaches.PruneStates.prune
     monkeypatch.setattr(approaches.PruneStates, "prune", lambda self, subject, *_: prune(self, subject, 0.9, 0, None))
     with pytest.raises(sp.InputError, match=r"last at 0\.5 leaves 'one' other states than when it was measured"):
@@ -178,7 +178,7 @@ def test_a_lost_plan_that_comes_out_otherwise_is_refused(root, without_plans, mo
 
 
 @pytest.mark.slow
-def test_killed_at_random_it_ends_with_the_cells_of_one_left_alone(root, tmp_path, results):
+def test_a_killed_and_resumed_sweep_has_the_cells_of_an_undisturbed_sweep(root, tmp_path, results):
     chance = random.Random(3)
     for _ in range(2):
         victim = as_script(root, tmp_path)
@@ -224,7 +224,7 @@ def test_another_checkpoint_of_the_same_name_is_refused(root, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_largest_ratio_is_that_of_evaluating_step_by_step(root, tmp_path):
+def test_the_largest_ratio_agrees_with_a_plain_search(root, tmp_path):
     plan = Sweep(methods=["last", "lamp"], ratios=[0.2, 0.5, 1.0], examples=30, max_loss=3.0)
     found = swept(root, tmp_path, plan, names=("two",))
     model = sp.load(root / "two.safetensors")
@@ -306,7 +306,7 @@ def test_at_half_the_rate_the_plan_is_that_of_the_full_rate(root, tmp_path):
     assert evaluate(model, split).loss == pytest.approx(half[1].loss, rel=1e-5)
 
 
-def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_path, monkeypatch):
+def test_a_refusal_is_recorded_and_not_tried_again(root, tmp_path, monkeypatch):
     def refuse(*_):
         raise sp.InputError("no such model")
 
@@ -319,14 +319,14 @@ def test_what_an_approach_refuses_is_written_down_and_not_tried_again(root, tmp_
 
 
 @pytest.mark.slow
-def test_speed_is_measured_when_asked_for_also_of_cells_that_are_there(root, tmp_path):
+def test_speed_is_measured_later_for_cells_without_it(root, tmp_path):
     plan = Sweep(methods=["last"], ratios=[1.0], examples=5)
     assert {cell.speed for cell in swept(root, tmp_path, plan).cells} == {None}
     assert all(cell.speed > 0 for cell in swept(root, tmp_path, replace(plan, speed=True)).cells)
 
 
 @pytest.mark.slow
-def test_ray_with_two_workers_finds_the_same(root, tmp_path, results):
+def test_two_ray_workers_find_the_same_cells(root, tmp_path, results):
     with runners.start("ray", workers=2) as ray:
         found = swept(root, tmp_path, names=("one", "two"), runner=ray)
     assert found.by_key.keys() == results.by_key.keys()
@@ -347,7 +347,7 @@ def test_wrong_sweeps_are_refused(options, message):
         Sweep(**options)
 
 
-def test_files_of_the_same_name_are_told_apart_by_their_folders(root, tmp_path):
+def test_files_of_the_same_name_get_the_names_of_their_folders(root, tmp_path):
     for folder in ("a/run", "b/run", "c"):
         (tmp_path / folder).mkdir(parents=True)
         for suffix in (".safetensors", ".card.json"):

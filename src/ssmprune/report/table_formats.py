@@ -35,7 +35,7 @@ class Mean:
 
     @classmethod
     def of(cls, values: Sequence[float], digits: int = 2, mark: str = "") -> Mean:
-        """Return the mean of these values, of which there may be none."""
+        """Return the mean of values, a dash where there are none."""
         if not values:
             return cls(None, 0.0, 0, digits)
         return cls(float(np.mean(values)), float(np.std(values)), len(values), digits, mark)

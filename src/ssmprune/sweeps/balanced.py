@@ -1,4 +1,4 @@
-"""Balanced truncation, the classical model reduction, as a baseline: new states instead of some of the old ones.
+"""Balanced truncation, the classical model reduction: new states instead of a choice among the old ones.
 
 A layer is a real system of two dimensions for every stored state, z = [Re x, Im x]. Its controllability Gramian P says
 how far white noise drives z, its observability Gramian Q how much of z reaches the outputs; both have closed forms for
@@ -89,7 +89,7 @@ class RealSystem(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Balanced:
-    """A layer in balanced coordinates; problems are its channels, or the whole of a MIMO layer (see `features`)."""
+    """A layer in balanced coordinates; problems are its channels, or the whole of a MIMO layer."""
 
     layer: str
     system: DiagonalSystem

@@ -39,9 +39,7 @@ class Sweep:
     examples: int = 2000
     every: int = 1  # keep each n-th sample: another sampling rate than in training
     speed: bool = False
-    max_loss: float | None = (
-        None  # points of accuracy: also find the largest ratio that costs no more, on validation data
-    )
+    max_loss: float | None = None  # points: also find the largest ratio that costs no more on validation data
     searched: Sequence[str] | None = None  # the methods whose largest ratios are found; else all
     final_examples: int = ALL  # of the test set, at the ratios found within `max_loss`
 
@@ -69,11 +67,11 @@ class Sweep:
         return load_subject(entry.name, entry.model, entry.task, splits, self.every, calibration, root)
 
     def key(self, name: str, method: str, ratio: float, seed: int, split: str = "test") -> Key:
-        """Return a cell at this sweep's rate and number of examples."""
+        """Return the key of a cell at the rate and number of examples of the sweep."""
         return Key(name, method, ratio, seed, split, self.examples, 1 / self.every)
 
     def seeds_of(self, method: str) -> Sequence[int]:
-        """Return the seeds that make a difference."""
+        """Return the seeds of a method, a single one unless it is random."""
         return self.seeds if approaches.get(method).random else (0,)
 
 
@@ -92,7 +90,7 @@ class Entry:
         return load(self.file)
 
     def about(self) -> dict[str, Any]:
-        """Return what sweep.json says of it."""
+        """Return what sweep.json says of the checkpoint."""
         config = self.model.config
         return {
             "name": self.name,
@@ -114,9 +112,7 @@ class Session:
     runner: Runner = local
     engine: str = "torch"  # what evaluates: torch or compiled
     command: str = ""
-    watch: Callable[[str, int, int], object] = lambda text, done, total: (
-        None
-    )  # the last cell, finished cells, all cells
+    watch: Callable[[str, int, int], object] = lambda last, finished, cells: None  # called after each cell
 
 
 def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
