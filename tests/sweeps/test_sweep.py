@@ -16,7 +16,7 @@ import torch
 
 import ssmprune as sp
 import tiny_data
-from ssmprune import tasks
+from ssmprune import registry, tasks
 from ssmprune.bisection import largest_within
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -332,6 +332,20 @@ def test_two_ray_workers_find_the_same_cells(root, tmp_path, results):
     assert found.by_key.keys() == results.by_key.keys()
     for key, cell in results.by_key.items():
         assert found.by_key[key] == replace(cell, loss=pytest.approx(cell.loss))
+
+
+@pytest.mark.slow
+def test_ray_workers_know_an_approach_from_a_file(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_files", {})
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import ssmprune as sp\nfrom ssmprune.sweeps import Rebuild\n"
+        "APPROACH = Rebuild('mine', lambda model, ratio, seed: sp.prune(model, ratio))\n"
+    )
+    registry.add_module(file)
+    with runners.start("ray", workers=1) as ray:
+        found = swept(root, tmp_path / "out", Sweep(methods=["mine"], ratios=[0.5], examples=5), runner=ray)
+    assert [cell.method for cell in found.cells] == [FULL, "mine"]
 
 
 @pytest.mark.parametrize(
