@@ -80,7 +80,7 @@ def test_a_pruned_classifier_gets_nearer_to_the_whole_one_on_inputs_it_has_not_s
     assert not same(outcome.model, small)
 
 
-def test_a_model_of_another_code_learns_its_outputs():
+def test_a_model_of_another_library_learns_from_outputs():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 6), s5_package().S5(6, 16), nn.Tanh(), nn.Linear(6, 2))
     small = sp.prune(model, 0.75)
@@ -96,7 +96,7 @@ def test_a_model_of_another_code_learns_its_outputs():
     assert not any(system.unstable_states.any() for system in sp.read(outcome.model).values())
 
 
-def test_states_alone_learn_when_asked_to():
+def test_only_states_learn_if_asked():
     model = classifier()
     small = sp.prune(model, 0.7)
     after = weights(Recovery(small, model, inputs(), what="states").run(steps=20).model)
@@ -105,7 +105,7 @@ def test_states_alone_learn_when_asked_to():
     assert all(".ssm." in name for name in changed)
 
 
-def test_a_model_that_needs_none_comes_back_as_it_was():
+def test_an_undamaged_model_is_returned_unchanged():
     model = classifier()
     outcome = Recovery(copy.deepcopy(model), model, inputs()).run(steps=20)
     assert (outcome.steps, outcome.finished) == (0, True)
@@ -124,7 +124,7 @@ def test_steps_that_harm_are_undone(monkeypatch):
     assert outcome.steps == 30  # the first validation in the last quarter
 
 
-def test_a_rate_that_was_too_high_is_lowered_and_brings_something(tmp_path, monkeypatch):
+def test_a_rate_that_was_too_high_is_lowered(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LARGEST_RATE", 3.0)
     monkeypatch.setattr(module, "RETREAT", 1e-3)
     model = classifier()
@@ -139,7 +139,7 @@ def test_a_rate_that_was_too_high_is_lowered_and_brings_something(tmp_path, monk
     assert same(Recovery(small, model, inputs()).run(steps=40, state=state).model, outcome.model)
 
 
-def test_numbers_that_ran_away_do_not_spoil_the_second_half(monkeypatch):
+def test_weights_that_became_nan_do_not_spoil_the_second_half(monkeypatch):
     learn = Recovery._learn
 
     def run_away(self, optimizer, position):
@@ -156,7 +156,7 @@ def test_numbers_that_ran_away_do_not_spoil_the_second_half(monkeypatch):
 
 
 @pytest.mark.parametrize("killed_at", [3, 11, 25])
-def test_after_a_kill_it_goes_on_to_the_same_weights(tmp_path, monkeypatch, killed_at):
+def test_a_killed_recovery_resumes_to_the_same_weights(tmp_path, monkeypatch, killed_at):
     model = classifier()
     small, state = sp.prune(model, 0.8, sp.RANDOM), tmp_path / "state"
     expected = Recovery(small, model, inputs()).run(steps=30)
@@ -183,7 +183,7 @@ def test_a_complex_parameter_survives_a_kill(tmp_path):
     assert same(Recovery(small, model, inputs()).run(steps=8, state=state).model, expected.model)
 
 
-def test_a_seed_decides_and_the_caller_s_models_stay_as_they_are(monkeypatch):
+def test_a_seed_decides_and_the_given_models_stay_unchanged(monkeypatch):
     monkeypatch.setattr(module, "PACE", 40)  # few steps for the time, which a busy machine can take as well
     model = classifier()
     small = sp.prune(model, 0.8, sp.RANDOM)
@@ -203,7 +203,7 @@ def test_batches_of_long_sequences_are_smaller(length, size):
     assert {len(batch.x) for batch in batches([torch.zeros(256, length, 1)])} == {size}
 
 
-def test_time_is_a_cap():
+def test_time_is_limited():
     model = classifier()
     outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1e-9, steps=50)
     assert outcome.steps == 1
@@ -223,7 +223,7 @@ def test_a_slow_machine_takes_fewer_steps_and_ends_in_time(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_model_that_lost_next_to_nothing_is_no_error(seed):
+def test_a_nearly_undamaged_model_is_accepted(seed):
     torch.manual_seed(seed)
     model = Classifier(Config("s5", 2, 3, width=8, states=(16, 16))).eval()
     small = sp.prune(model, 0.1, data=inputs())
@@ -231,7 +231,7 @@ def test_a_model_that_lost_next_to_nothing_is_no_error(seed):
     assert 0 <= outcome.after.damage <= outcome.before.damage
 
 
-def test_a_single_output_is_no_choice_among_classes():
+def test_a_model_with_a_single_output_is_no_classifier():
     torch.manual_seed(0)
     model = Classifier(Config("s5", 2, 1, width=8, states=(8, 8), pooling="none")).eval()
     outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(steps=40)
@@ -283,7 +283,7 @@ def test_gradients_are_switched_on_where_they_are_needed():
     assert same(inside.model, Recovery(small, model, inputs()).run(steps=20).model)
 
 
-def test_a_recovery_is_written_into_the_history_in_the_same_words_each_time(tmp_path):
+def test_the_history_of_a_recovery_is_reproducible(tmp_path):
     model = classifier()
     small = sp.prune(model, 0.7, sp.RANDOM)
     one, two = (Recovery(small, model, inputs()).run(steps=10) for _ in range(2))

@@ -85,7 +85,7 @@ def test_images_and_labels_must_match(tmp_path):
         get("smnist").load("test", tmp_path)
 
 
-def test_plain_files_in_torchvision_s_folder(tmp_path):
+def test_plain_files_in_the_folder_of_torchvision(tmp_path):
     write_mnist(tmp_path)
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)

@@ -103,7 +103,7 @@ def test_half_the_rate_is_twice_the_step(data, tmp_path):
     assert seen["loss"] == evaluate(measured, half.load("test", data)).loss != right.loss
 
 
-def test_compiled_it_evaluates_the_same(data, tmp_path):
+def test_a_compiled_model_evaluates_the_same(data, tmp_path):
     """At another rate and with other statistics, too: what is compiled is the model as it stands."""
     file = tmp_path / "model.safetensors"
     torch.manual_seed(0)
@@ -115,7 +115,7 @@ def test_compiled_it_evaluates_the_same(data, tmp_path):
     assert compiled["loss"] == pytest.approx(in_torch["loss"], rel=1e-5)
 
 
-def test_a_training_that_was_killed_leaves_a_card_and_flows_on(data, tmp_path):
+def test_a_killed_training_leaves_a_card_that_evaluate_and_sweep_read(data, tmp_path):
     """Killed, not asked, after its first epoch; its best model is evaluated and swept without a word about its task."""
     options = (
         "--layers",

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_ratios_rise_from_nothing_to_all_at_the_events_alone(shape):
+def test_ratios_rise_at_the_cuts_only(shape):
     schedule = Schedule(to=0.7, shape=shape, start=0.1, until=0.6, every=30)
     ratios = np.array([schedule.ratio(step, 1000) for step in range(1001)])
     assert not ratios[:100].any()

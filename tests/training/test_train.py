@@ -66,7 +66,7 @@ def test_the_ssm_parameters_have_their_own_rate_and_no_decay():
     assert {"layers.0.ssm.C", "layers.0.ssm.D"} <= {names[p] for p in rest["params"]}
 
 
-def test_the_rate_rises_in_a_line_and_falls_as_a_cosine():
+def test_the_rate_rises_linearly_and_falls_as_a_cosine():
     shares = [warmup_cosine(step, 100, 10) for step in range(100)]
     assert np.allclose(shares[:10], np.arange(1, 11) / 10)
     assert np.allclose(shares[10:], (1 + np.cos(np.pi * np.arange(90) / 90)) / 2)
@@ -79,7 +79,7 @@ def test_seeds_decide_everything(tmp_path):
     assert not same(a, c)
 
 
-def test_killed_anywhere_and_resumed_it_ends_with_the_same_weights(tmp_path):
+def test_a_training_killed_anywhere_resumes_to_the_same_weights(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     steps = random.Random(5).randrange(1, 200)  # of 240
     reference, victim = as_script("long", whole), as_script("long", killed)
@@ -104,7 +104,7 @@ def reached(run_dir: Path, step: int) -> bool:
     return bool(lines) and json.loads(lines[-1])["step"] >= step
 
 
-def test_asked_to_stop_it_saves_and_the_same_call_goes_on(tmp_path):
+def test_a_training_asked_to_stop_saves_and_the_same_call_resumes(tmp_path):
     whole = fit(tmp_path / "whole")
     reads = iter(range(10_000))
 
