@@ -1,4 +1,4 @@
-"""How well a model does on a split, and the statistics that its batch norms use there."""
+"""The loss and accuracy of a model on labelled data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks.task import Batch, Split, Task
 
-Tick = Callable[[int], object]  # is told how many more examples are done
+Tick = Callable[[int], object]  # takes the number of examples that were just evaluated
 
 
 @dataclass(frozen=True)
@@ -71,26 +71,6 @@ def check_fits(model: nn.Module, split: Split) -> None:
             raise InputError(f"The model has {has} {what}, the task {needed}; is it a model for this task?")
 
 
-@torch.no_grad()
-def tally_split(
-    model: nn.Module,
-    split: Split,
-    batch: int,
-    indices: NDArray[np.int64],
-    engine: str = "torch",
-    tick: Tick = lambda count: None,
-) -> Tensor:
-    """Return the `tally` of `model` on the examples `indices` of `split`, in evaluation mode."""
-    device = next(model.parameters()).device
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
-    with forward(model, engine) as logits_of:
-        for start in range(0, len(indices), batch):
-            x, labels, lengths = tensors(split.batch(indices[start : start + batch]), device)
-            sums += tally(logits_of(x, lengths), labels)
-            tick(len(labels))
-    return sums
-
-
 def evaluate(
     model: nn.Module,
     data: Split | Iterable[Any],
@@ -111,8 +91,7 @@ def evaluate(
     35
     """
     if isinstance(data, Split):
-        check_fits(model, data)
-        return score(tally_split(model, data, batch, np.arange(len(data)), engine, tick))
+        return score(tally_split(model, data, batch, engine=engine, tick=tick))
     sums = torch.zeros(3, dtype=torch.float64)
     with torch.no_grad(), evaluating(model):
         for labelled in data:
@@ -124,15 +103,39 @@ def evaluate(
     return score(sums)
 
 
-@torch.no_grad()
+def tally_split(
+    model: nn.Module,
+    split: Split,
+    batch: int,
+    indices: NDArray[np.int64] | None = None,
+    engine: str = "torch",
+    tick: Tick = lambda count: None,
+) -> Tensor:
+    """Return the `tally` of a model on the examples `indices` of a split, by default all of them."""
+    sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
+    for logits, labels in _answer(model, split, batch, indices, engine):
+        sums += tally(logits, labels)
+        tick(len(labels))
+    return sums
+
+
 def answers(
     model: Classifier, split: Split, batch: int = 50, engine: str = "torch"
 ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
     """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
+    for logits, labels in _answer(model, split, batch, None, engine):
+        yield tally(logits, labels)[0].item(), (logits.argmax(-1) == labels).numpy(force=True)
+
+
+@torch.no_grad()
+def _answer(
+    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64] | None, engine: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield logits and labels, batch by batch; the model is in evaluation mode meanwhile."""
     check_fits(model, split)
+    rows = np.arange(len(split)) if indices is None else indices
     device = next(model.parameters()).device
     with forward(model, engine) as logits_of:
-        for start in range(0, len(split), batch):
-            x, labels, lengths = tensors(split.batch(np.arange(start, min(start + batch, len(split)))), device)
-            logits = logits_of(x, lengths)
-            yield tally(logits, labels)[0].item(), (logits.argmax(-1) == labels).numpy(force=True)
+        for start in range(0, len(rows), batch):
+            x, labels, lengths = tensors(split.batch(rows[start : start + batch]), device)
+            yield logits_of(x, lengths), labels

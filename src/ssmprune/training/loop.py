@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.module import register_module_forward_hook
 
 from ..calibration.data import Sequences
 from ..errors import InputError
@@ -338,20 +339,13 @@ def first_not_finite(model: nn.Module, *inputs: Tensor | None) -> str:
 
 
 def _first_bad_output(model: nn.Module, inputs: tuple[Tensor | None, ...]) -> str | None:
+    names = {module: name for name, module in model.named_modules() if name}
     bad: list[str] = []
 
-    def check(name: str) -> Callable[[nn.Module, object, object], None]:
-        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
-            if isinstance(output, Tensor) and not torch.isfinite(output).all():
-                bad.append(name)
+    def check(module: nn.Module, _inputs: object, output: object) -> None:
+        if module in names and isinstance(output, Tensor) and not torch.isfinite(output).all():
+            bad.append(names[module])
 
-        return hook
-
-    hooks = [module.register_forward_hook(check(name)) for name, module in model.named_modules() if name]
-    try:
-        with torch.no_grad():
-            model(*inputs)
-    finally:
-        for handle in hooks:
-            handle.remove()
+    with register_module_forward_hook(check), torch.no_grad():
+        model(*inputs)
     return bad[0] if bad else None
