@@ -21,12 +21,11 @@ import torch
 
 import ssmprune as sp
 from products import bare_products
-from ssmprune.deploy import export
 from ssmprune.deploy.build import load
 from ssmprune.deploy.c import callable_sources
 from ssmprune.deploy.compiled import compile
+from ssmprune.deploy.onnx import blank_state, export_onnx
 from ssmprune.deploy.timing import Samples, time_in_turns
-from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 from table import Figure, milliseconds, of, show
@@ -201,7 +200,7 @@ def in_onnxruntime(model: Classifier, x: torch.Tensor) -> Call | None:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        export(model, path, mode="stream")
+        export_onnx(model, path, mode="stream")
         session = onnxruntime.InferenceSession(path, options)
     names = [entry.name for entry in session.get_inputs()][1:]
     steps, total, states = blank_state(model, batch=1)

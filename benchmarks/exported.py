@@ -13,9 +13,8 @@ import torch
 
 import ssmprune as sp
 import subjects
-from ssmprune.deploy import export
+from ssmprune.deploy.onnx import blank_state, export_onnx
 from ssmprune.deploy.timing import Samples, time_in_turns
-from ssmprune.deploy.torch_graph import blank_state
 from ssmprune.models.classifier import Classifier
 from table import Figure, of, show
 
@@ -52,7 +51,7 @@ def session(model: Classifier, mode: str):
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        export(model, path, mode=mode)
+        export_onnx(model, path, mode=mode)
         return onnxruntime.InferenceSession(path)
 
 

@@ -8,8 +8,7 @@ import onnxruntime
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy import export
-from ssmprune.deploy.torch_graph import blank_state
+from ssmprune.deploy.onnx import blank_state, export_onnx
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -19,7 +18,7 @@ small = sp.prune(listener, ratio=0.7)
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "listener.onnx"
-    export(small, path, mode="stream")
+    export_onnx(small, path, mode="stream")
     session = onnxruntime.InferenceSession(path)
 
 steps, total, states = blank_state(small, batch=1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 import ssmprune as sp
-from ssmprune.deploy import compute
+from ssmprune.deploy.compiled import forward
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.report import markdown_rows
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 def right_answers(model: Classifier, split: Split) -> NDArray[np.bool_]:
     """Return for each example whether the model, compiled, answers it rightly."""
     right = []
-    with compute.forward(model, "compiled") as fast:
+    with forward(model, "compiled") as fast:
         for start in range(0, len(split), BATCH):
             batch = split.batch(np.arange(start, min(start + BATCH, len(split))))
             right.append(np.asarray(fast(batch.x, batch.lengths)).argmax(-1) == batch.y)

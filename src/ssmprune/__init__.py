@@ -31,8 +31,6 @@ from .calibration.refit import refit_in_sequence
 from .core.discretization import bilinear, zoh
 from .core.moments import Moments, white_noise
 from .core.system import DiagonalSystem
-from .deploy.c import export_c
-from .deploy.compiled import compile
 from .errors import InputError, names_that_need_torch
 from .methods import (
     AIRE,
@@ -59,6 +57,9 @@ from .planning.plan import Plan
 from .pruning import Pruning, convert, mask, read, shrink
 
 if TYPE_CHECKING:
+    from .deploy import compile as compile
+    from .deploy import export_c as export_c
+    from .deploy import export_onnx as export_onnx
     from .models.classifier import Classifier as Classifier
     from .models.s4d import S4DLayer as S4DLayer
     from .models.s5 import S5Layer as S5Layer
@@ -136,6 +137,7 @@ __all__ = [  # noqa: RUF022 (grouped)
 __getattr__ = names_that_need_torch(
     __name__,
     {
+        **dict.fromkeys(["compile", "export_c", "export_onnx"], "deploy"),
         "Classifier": "models.classifier",
         "S4DLayer": "models.s4d",
         "S5Layer": "models.s5",

@@ -10,7 +10,7 @@ from torch import nn
 import ssmprune as sp
 from calibrated import model
 from ssmprune.calibration import record
-from ssmprune.models import _blocking
+from ssmprune.models import s5_kernel
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
@@ -84,10 +84,10 @@ def test_layers_of_classifiers_that_work_in_parts_are_called_once(monkeypatch, n
         net = Classifier(Config("s5", 3, 2, width=5, states=(4,) * depth)).double().eval()
         calls = []
         monkeypatch.setattr(S5Layer, "forward", lambda *given, calls=calls: (calls.append(1), plain(*given))[1])
-        monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", 1 << 21)
+        monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", 1 << 21)
         expected = refitted(net, ridge=1e-6)
         calls.clear()
-        monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", numbers)
         same(refitted(net, ridge=1e-6), expected)
         totals[depth] = len(calls)
         assert {moments.sequences for moments in sp.collect(net, [X]).values()} == {len(X)}

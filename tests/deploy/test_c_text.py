@@ -12,7 +12,7 @@ import torch
 import ssmprune as sp
 from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c
-from ssmprune.deploy.c.source import sources
+from ssmprune.deploy.c.source import engine_files, sources
 from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow
@@ -77,6 +77,31 @@ def test_masked_states_are_left_out():
     for block in model.blocks:
         block.ssm.mask[1:] = False
     assert len(sources(model).c) < whole
+
+
+@pytest.mark.parametrize("bits", [None, 8, 4])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_the_bare_engine_compiles_and_computes_the_same(family, bidirectional, bits, tmp_path):
+    """With all its branches, as it stands in the folder `engine`."""
+    model = make(2, family, bidirectional=bidirectional, norm="layer" if bidirectional else "batch")
+    model = model if bits is None else quantize(model, bits)
+    for name, text in engine_files(model).items():
+        (tmp_path / name).write_text(text)
+    export_c(model, tmp_path / "lean.c")
+    x = " ".join(map(str, np.random.default_rng(0).normal(size=40 * model.config.inputs)))
+    answers = []
+    for name in ("engine", "lean"):
+        command = ["cc", *STRICT, "-O1", "-DSSMPRUNE_MAIN", f"{name}.c", "-lm", "-o", name]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        answers.append(subprocess.run(tmp_path / name, input=x, capture_output=True, text=True, check=True).stdout)
+    assert answers[0] == answers[1] != ""
+
+
+@pytest.mark.parametrize("stem", ["model_x", "MODEL_2"])
+def test_names_that_begin_as_those_of_the_engine_do(stem, tmp_path):
+    export_c(make(1, "s5"), tmp_path / f"{stem}.c")
+    subprocess.run(["cc", *STRICT, "-c", f"{stem}.c"], cwd=tmp_path, check=True)
 
 
 def array_of(text, name):

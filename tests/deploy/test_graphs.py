@@ -6,9 +6,7 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy import export
-from ssmprune.deploy._real_layers import with_real_layers
-from ssmprune.deploy.torch_graph import blank_state
+from ssmprune.deploy.onnx import blank_state, export_onnx, export_torch, with_real_layers
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -71,7 +69,7 @@ def _stepped(layer, u):
 )
 def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options, tmp_path):
     pruned = model(family, ratio, **options)
-    export(pruned, tmp_path / "model.onnx")
+    export_onnx(pruned, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for batch, length in ((1, 5), (3, 40)):
         x = torch.randn(batch, length, 3)
@@ -82,7 +80,7 @@ def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options
 @pytest.mark.parametrize(("family", "ratio"), [("s5", 0.0), ("s5", 0.7), ("s4d", 0.0), ("s4d", 0.7)])
 def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, tmp_path):
     pruned, x = model(family, ratio), torch.randn(2, 20, 3)
-    export(pruned, tmp_path / "step.onnx", mode="stream")
+    export_onnx(pruned, tmp_path / "step.onnx", mode="stream")
     session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
     steps, total, states = blank_state(pruned, batch=2)
     names = [entry.name for entry in session.get_inputs()][1:]
@@ -95,7 +93,7 @@ def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, tmp_path):
 
 def test_torch_export_reloads(tmp_path):
     pruned, x = model("s5", 0.7), torch.randn(3, 20, 3)
-    export(pruned, tmp_path / "model.pt2", format="torch-export")
+    export_torch(pruned, tmp_path / "model.pt2")
     again = torch.export.load(tmp_path / "model.pt2").module()
     np.testing.assert_allclose(logits(again, x), logits(pruned, x), atol=1e-4)
 
@@ -103,14 +101,13 @@ def test_torch_export_reloads(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "tflite"}, "no format 'tflite'; there are onnx, torch-export"),
         ({"mode": "chunks"}, "no mode 'chunks'; there are sequence, stream"),
         ({"mode": "stream"}, "bidirectional model needs the whole sequence"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(options, message, tmp_path):
     with pytest.raises(sp.InputError, match=message):
-        export(model("s5", bidirectional=True), tmp_path / "out", **options)
+        export_onnx(model("s5", bidirectional=True), tmp_path / "out", **options)
     assert not any(tmp_path.iterdir())
 
 
@@ -122,5 +119,5 @@ def test_graphs_are_hardly_larger_than_checkpoints(family, tmp_path):
     pruned = sp.prune(full, 0.7)
     sp.save(pruned, tmp_path / "model.safetensors")
     for mode in ("sequence", "stream"):
-        export(pruned, tmp_path / "model.onnx", mode=mode)
+        export_onnx(pruned, tmp_path / "model.onnx", mode=mode)
         assert (tmp_path / "model.onnx").stat().st_size < 1.2 * (tmp_path / "model.safetensors").stat().st_size

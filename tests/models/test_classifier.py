@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from flax_oracle import LAST, S5, build, golden
 from reference import close
 from ssmprune.errors import InputError
-from ssmprune.models import _blocking
+from ssmprune.models import s5_kernel
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -168,7 +168,7 @@ def test_slices_of_the_batch_change_nothing(options, bidirectional, monkeypatch)
     model = small(bidirectional=bidirectional, **options).eval()
     x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
     whole, padded = model(x), model(x, lengths)
-    monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", 70 * 8)  # two sequences at a time
+    monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", 70 * 8)  # two sequences at a time
     close(model(x), whole)
     close(model(x, lengths), padded)
     with torch.enable_grad():
@@ -181,7 +181,7 @@ def test_parts_of_long_sequences_change_nothing(options, monkeypatch):
     model = small(**options).eval()
     x, lengths = some_input(model.config), torch.tensor([30, 1, 17, 5])
     whole = model(x, lengths)
-    monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", 7 * 8)  # seven steps at a time
+    monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", 7 * 8)  # seven steps at a time
     close(model(x, lengths), whole)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reference import close
 from ssmprune.errors import InputError
-from ssmprune.models import _blocking, s4d
+from ssmprune.models import s4d, s5_kernel
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s4d import S4DLayer, convolve, fast_length
 
@@ -144,7 +144,7 @@ def test_backward_delay_of_one_is_the_convolution_of_state_spaces_bidirectional_
 @pytest.mark.parametrize("at_once", [1, 2, 5])
 def test_the_convolution_and_its_gradients_are_sums_over_time(monkeypatch, directions, delay, at_once):
     length, width = 6, 3
-    monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", at_once * fast_length(2 * length) * width)
+    monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", at_once * fast_length(2 * length) * width)
     u = torch.randn(5, length, width, dtype=torch.float64, requires_grad=True)
     K = torch.randn(directions, width, length, dtype=torch.float64, requires_grad=True)
     y = convolve(u, K, delay)

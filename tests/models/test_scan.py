@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from ssmprune.models import _blocking, scan
+from ssmprune.models import s5_kernel, scan
 from ssmprune.models.s5_kernel import respond
 
 
@@ -97,7 +97,7 @@ def test_a_pole_at_zero_forgets_everything():
 @pytest.mark.parametrize("with_state", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_system_gradients(length, with_state, directions, monkeypatch):
-    monkeypatch.setattr(_blocking, "NUMBERS_AT_ONCE", 2 * length * 3)  # two sequences, then one
+    monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", 2 * length * 3)  # two sequences, then one
     torch.manual_seed(0)
     assert gradcheck(respond, arguments(3, length, directions, with_state))
 
@@ -116,7 +116,7 @@ def test_system_is_its_loop_forwards_and_backwards(batch, length, directions, wi
     leaves = arguments(batch, length, directions, with_state)
     used = [leaf for leaf in leaves if leaf is not None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_blocking, "NUMBERS_AT_ONCE", 3 * at_once)
+        patch.setattr(s5_kernel, "NUMBERS_AT_ONCE", 3 * at_once)
         fast = respond(*leaves)
         weights = [torch.randn_like(output) for output in fast]
         fast_gradients = torch.autograd.grad(fast, used, weights)

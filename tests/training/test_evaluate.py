@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy import build, compute
+from ssmprune.deploy import build, compiled
 from ssmprune.models import checkpoint
 from ssmprune.models.block import measure_statistics
 from ssmprune.models.classifier import Classifier
@@ -101,7 +101,7 @@ def test_compiled_models_count_the_same_answers(options):
 @pytest.mark.slow
 def test_what_is_compiled_for_an_evaluation_goes_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with compute.forward(Classifier(CONFIG), "compiled") as logits_of:
+    with compiled.forward(Classifier(CONFIG), "compiled") as logits_of:
         assert logits_of(torch.zeros(1, 3, 2)).shape == (1, 3)
         assert str(tmp_path) in Path("/proc/self/maps").read_text()
     assert not any(tmp_path.iterdir())
@@ -109,11 +109,11 @@ def test_what_is_compiled_for_an_evaluation_goes_with_it(tmp_path, monkeypatch):
 
 
 def test_auto_compiles_where_a_compiler_is(monkeypatch):
-    assert [compute.choose(name) for name in compute.ENGINES] == ["torch", "compiled", "compiled"]
+    assert [compiled.choose_engine(name) for name in compiled.ENGINES] == ["torch", "compiled", "compiled"]
     monkeypatch.setattr(build, "find_compiler", lambda: None)
-    assert compute.choose("auto") == "torch"
+    assert compiled.choose_engine("auto") == "torch"
     with pytest.raises(sp.InputError, match="needs a C compiler"):
-        compute.choose("compiled")
+        compiled.choose_engine("compiled")
     with pytest.raises(sp.InputError, match="no engine 'gpu'; there are torch, compiled, auto"):
         evaluate(Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2)), TOY.load("test", "."), engine="gpu")
 
@@ -131,7 +131,7 @@ def shared(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_shared_folder_for_temporary_files_is_not_compiled_in(shared, tmp_path):
-    assert compute.choose("auto") == compute.choose("compiled") == "compiled"
+    assert compiled.choose_engine("auto") == compiled.choose_engine("compiled") == "compiled"
     model = Classifier(dataclasses.replace(CONFIG, inputs=1, outputs=2))
     expected, counted = (evaluate(model, TOY.load("test", "."), engine=engine) for engine in ("torch", "auto"))
     assert counted.accuracy == expected.accuracy
@@ -141,21 +141,21 @@ def test_a_shared_folder_for_temporary_files_is_not_compiled_in(shared, tmp_path
 
 def test_auto_is_torch_where_nothing_is_safe(shared, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
-    assert compute.choose("auto") == "torch"
+    assert compiled.choose_engine("auto") == "torch"
     with pytest.raises(sp.InputError, match=r"no safe folder to compile in.*set TMPDIR"):
-        compute.choose("compiled")
+        compiled.choose_engine("compiled")
 
 
 def test_auto_is_torch_where_nothing_can_be_written(monkeypatch):
     monkeypatch.setattr(build, "find_compiler", lambda: ["cc"])
     monkeypatch.setattr(build.os, "access", lambda folder, mode: False)
-    assert compute.choose("auto") == "torch"
+    assert compiled.choose_engine("auto") == "torch"
     with pytest.raises(sp.InputError, match="cannot be written"):
-        compute.choose("compiled")
+        compiled.choose_engine("compiled")
 
 
 def test_only_our_own_classifiers_are_compiled():
-    with pytest.raises(sp.InputError, match="got Linear"), compute.forward(torch.nn.Linear(1, 1), "compiled"):
+    with pytest.raises(sp.InputError, match="this is Linear"), compiled.forward(torch.nn.Linear(1, 1), "compiled"):
         pass
 
 

@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from ssmprune.bisection import GRID
-from ssmprune.deploy.compute import choose
+from ssmprune.deploy.compiled import choose_engine
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
 from ssmprune.report import Table, table_formats
@@ -71,7 +71,7 @@ class Machine:
     @contextmanager
     def session(self) -> Iterator[Session]:
         """Start a runner, with a bar on standard error."""
-        choose(self.engine)  # refuses an unknown engine before a cluster is asked
+        choose_engine(self.engine)  # refuses an unknown engine before a cluster is asked
         torch.set_flush_denormal(True)  # before there are other threads, which inherit it
         if self.threads:
             torch.set_num_threads(self.threads)

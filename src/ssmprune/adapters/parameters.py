@@ -26,7 +26,7 @@ def _refuse_clipping(real: Real) -> Real:
 
 
 class PoleForm(NamedTuple):
-    """How the real part of a pole is stored; `models.parametrisation` has the same in torch."""
+    """How the real part of a pole is stored; `models.layer` has the same in torch."""
 
     real: Callable[[Real], Real]  # from what is stored
     stored: Callable[[Real], Real]  # the reverse

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group
 
 from ..budgets import certify_model
-from ..errors import InputError, need_torch
+from ..errors import InputError, need_torch, one_of
 from ..files import check_new_folder, check_writable
 from ..models import load, save
 from ..tasks import cards
@@ -27,10 +27,7 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "states": ("states", "{:,}"),
     "parameters": ("parameters", "{:,}"),
     "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
-    "constants in C, bytes": ("constant_bytes", "{:,}"),
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
-    "flash of a Cortex-M4, bytes": ("cortex_m4_flash_bytes", "{:,}"),
-    "RAM of a Cortex-M4, bytes": ("cortex_m4_ram_bytes", "{:,}"),
     "steps per second in C": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
 }
@@ -77,15 +74,16 @@ def export(
 ) -> None:
     """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
     need_torch()
-    from ..deploy import export
     from ..deploy.c import export_c
+    from ..deploy.onnx import export_onnx, export_torch
 
     format = _format(format, out)
     if format == "c":
         export_c(load(checkpoint), out)
         mode = "sequence and stream"
     else:
-        export(load(checkpoint), out, format=format, mode=mode)
+        write = one_of("format", format, {"c": export_onnx, "onnx": export_onnx, "torch-export": export_torch})
+        write(load(checkpoint), out, mode=mode)
     facts = {"format": format, "mode": mode, "bytes": Path(out).stat().st_size, "out": str(out)}
     show(facts, as_json, table(str(checkpoint), [facts]))
 
@@ -135,7 +133,9 @@ def deploy(bits: int, **options: Any) -> None:
     certificates = certify_model(decision.work, small) if options["certify"] else {}
     card |= {"certificates": certificate_facts(certificates)} if certificates else {}
     say("Writing the checkpoint, C and ONNX.")
-    card = bundle.write_bundle(folder, name, small, card)
+    with bundle.new_bundle(folder, name, small) as (written, sizes):
+        card |= {"files": sizes, "after": after | {"checkpoint_bytes": sizes[written.name]}}
+        cards.write_card(written, card)
     _show_bundle(card, certificates, folder, decision.as_json)
 
 

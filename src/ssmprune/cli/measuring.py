@@ -42,11 +42,11 @@ def demo(
     if out is not None:
         check_writable(out)
     prepare()
-    from ..deploy.compute import choose
+    from ..deploy.compiled import choose_engine
     from ..report import demo
     from ..report import style as figures
 
-    engine = choose(engine)
+    engine = choose_engine(engine)
     if out is not None:
         figures.need_matplotlib()
     with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:

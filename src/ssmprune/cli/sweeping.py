@@ -94,13 +94,13 @@ def sweep(
 @contextmanager
 def open_session(data: Path | None, engine: str, runner: str, options: RunnerOptions) -> Iterator[Session]:
     """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
-    from ..deploy.compute import choose
+    from ..deploy.compiled import choose_engine
     from ..sweeps import runners
     from ..sweeps.sweeping import Session
 
     if engine in ("local", "ray"):
         raise InputError(f"--engine says what computes: torch, compiled or auto; where it runs is --runner {engine}.")
-    choose(engine)  # before a cluster is asked
+    choose_engine(engine)  # before a cluster is asked
     with runners.start(runner, *options) as chosen, Bar() as bar:
 
         def watch(text: str, done: int, total: int) -> None:

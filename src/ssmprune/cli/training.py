@@ -199,14 +199,14 @@ def evaluate(
     sampling rate batch norms meet statistics they were not trained on; --measure lets them adapt, without labels.
     """
     prepare(threads)
-    from ..deploy.compute import choose
+    from ..deploy.compiled import choose_engine
     from ..models.block import measure_statistics
     from ..tasks.cards import task_of
     from ..tasks.task import fewer
     from ..training.calibration_inputs import part_of
     from ..training.evaluation import at_rate, evaluate
 
-    engine = choose(engine)
+    engine = choose_engine(engine)
     model, asked = load(checkpoint), _parse(settings)
     if "every" in asked:
         raise InputError("--set every would leave the model's step unchanged; use --every, which lengthens it too.")

@@ -23,7 +23,6 @@ FLAGS = ("-std=c99", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 # For gcc, tuning for one machine's own model of costs reads weights from memory that are in registers already.
 INTEL, ARM = ("-march=native", "-mtune=generic"), ("-mcpu=native",)
 NATIVE: dict[str, tuple[str, ...]] = {"x86_64": INTEL, "AMD64": INTEL, "aarch64": ARM, "arm64": ARM}
-CORTEX_M4 = ("-std=c99", "-O2", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -45,41 +44,6 @@ def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
         return _opened(_build(sources, command, place, key))
     except OSError as error:
         raise InputError(f"The compiled model cannot be loaded: {error}.") from error
-
-
-def constant_bytes(sources: Mapping[str, str]) -> int | None:
-    """Return how large the constants of a compiled file are; None without a compiler or the program `size`."""
-    program, weigh = find_compiler(), shutil.which("size")
-    if program is None or weigh is None:
-        return None
-    with tempfile.TemporaryDirectory(prefix="ssmprune-") as name:
-        _run([*program, "-std=c99", "-O2", "-c", *_write(sources, Path(name)), "-o", "model.o"], name)
-        lines = map(str.split, _run([weigh, "-A", "-d", "model.o"], name).splitlines())
-        constants = (".rodata", ".data.rel.ro", "__const", "__literal")
-        return sum(int(words[1]) for words in lines if words and words[0].startswith(constants))
-
-
-def cortex_m4_bytes(sources: Mapping[str, str]) -> dict[str, int] | None:
-    """Return what "model.c" takes on a Cortex-M4, step by step: flash for code and weights, RAM for a stream.
-
-    RAM is a stream's state and the stack, as if all functions were called at once, which is more than is ever needed. A
-    bidirectional model has no stream. None where arm-none-eabi-gcc or its C library is not installed.
-    """
-    if shutil.which("arm-none-eabi-gcc") is None:
-        return None
-    streams = "model_state" in sources["model.h"]
-    state = {"state.c": '#include "model.h"\nmodel_state state;\n'} if streams else {}
-    with tempfile.TemporaryDirectory(prefix="ssmprune-") as name:
-        files, folder = _write({**sources, **state}, Path(name)), Path(name)
-        try:
-            _run(["arm-none-eabi-gcc", *CORTEX_M4, "-DMODEL_BLOCK=1", "-fstack-usage", "-c", *files], name)
-        except InputError:
-            return None
-        lines = _run(["arm-none-eabi-size", *(file.replace(".c", ".o") for file in files)], name).splitlines()[1:]
-        sizes = [[int(word) for word in line.split()[:3]] for line in lines]  # text, data, bss of each file
-        stack = sum(int(line.split("\t")[1]) for line in (folder / "model.su").read_text().splitlines())
-    flash = {"cortex_m4_flash_bytes": sizes[0][0] + sizes[0][1]}
-    return flash | {"cortex_m4_ram_bytes": sizes[1][2] + stack} if streams else flash
 
 
 def unload(library: ctypes.CDLL) -> None:

@@ -1,26 +1,36 @@
-"""The C engine in Python: a model compiled for this machine, called with numpy arrays or tensors."""
+"""The C engine in Python: a model compiled for this machine, called with numpy arrays or tensors.
+
+`forward` chooses between it and torch, for what evaluates models.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from .build import load, unload
+from ..errors import InputError, one_of
+from ..models.config import check_lengths
+from . import build
 from .c import callable_sources
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from ..models.classifier import Classifier
 
 Array = NDArray[Any]
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
-SHARES = 4  # parts of a batch for every thread, so that none waits long for the others
+SHARES = 4  # slices of a batch per thread, so that no thread waits long for the others
+ENGINES = ("torch", "compiled", "auto")
 
 
 def compile(model: Classifier, *, threads: int | None = None, cache: str | os.PathLike[str] | None = None) -> Compiled:
@@ -47,7 +57,7 @@ class Compiled:
         """Write, build and load the C."""
         self.config, self.threads = model.config, threads
         sources = callable_sources(model)
-        library = load({"model.c": sources.c, "model.h": sources.header}, cache)
+        library = build.load({"model.c": sources.c, "model.h": sources.header}, cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE
@@ -71,7 +81,7 @@ class Compiled:
 
     def __call__(self, x: Any, lengths: Any = None) -> Any:
         """Return the logits of a batch; `lengths` (batch,) keeps padding out of the pooling."""
-        values = self._checked(_numpy(x), steps=True)
+        values = self._read(x)
         batch, length = values.shape[:2]
         valid = self._valid(lengths, batch, length)
         each = (length,) if self.config.pooling == "none" else ()
@@ -96,7 +106,7 @@ class Compiled:
             return
         if self._pool:
             self._pool.shutdown()
-        unload(self._library)
+        build.unload(self._library)
         self._library = None
 
     def _refuse_closed(self) -> None:
@@ -118,33 +128,23 @@ class Compiled:
             self._compare(_at(a), _at(b), _at(row))
         return logits
 
-    def _checked(self, x: Array, steps: bool) -> Array:
+    def _read(self, x: Any, *, one_step: bool = False) -> Array:
         """Return inputs as the C reads them."""
         self._refuse_closed()
-        config = self.config
-        shape = ("batch", *(("length",) if steps else ()), *(() if config.tokens else (config.inputs,)))
-        wanted = f"({', '.join(map(str, shape))})"
-        if config.tokens and x.dtype.kind not in "iu":
-            raise InputError(f"Expected integer tokens of shape {wanted}, got {x.dtype} of shape {x.shape}.")
-        if x.dtype.kind not in "iufb" or x.ndim != len(shape) or (not config.tokens and x.shape[-1] != config.inputs):
-            raise InputError(f"Expected input of shape {wanted}, got {x.dtype} of shape {x.shape}.")
-        if not x.size:
-            raise InputError(f"Expected at least one sequence with at least one step, got shape {x.shape}.")
-        if config.tokens and not 0 <= int(x.min()) <= int(x.max()) < config.inputs:
-            raise InputError(f"Expected tokens 0 to {config.inputs - 1}, got {int(x.min())} to {int(x.max())}.")
-        if config.retrieval and len(x) % 2:
-            raise InputError(f"Expected an even number of documents (pairs to compare), got {len(x)}.")
-        return np.ascontiguousarray(x, np.int32 if config.tokens else np.float32)
+        values = _numpy(x)
+        if values.dtype.kind not in "iufb":
+            raise InputError(f"Expected numbers, got {values.dtype} of shape {values.shape}.")
+        self.config.check_inputs(values, whole=values.dtype.kind in "iu", one_step=one_step)
+        return np.ascontiguousarray(values, np.int32 if self.config.tokens else np.float32)
 
     def _valid(self, lengths: Any, batch: int, length: int) -> Array:
         """Return how many steps of each sequence count."""
         if lengths is None:
             return np.full(batch, length, np.uintp)
         valid = _numpy(lengths)
-        if valid.shape != (batch,) or valid.dtype.kind not in "iu":
+        if valid.dtype.kind not in "iu":
             raise InputError(f"Expected whole lengths of shape ({batch},), got {valid.dtype} of shape {valid.shape}.")
-        if not 1 <= int(valid.min()) <= int(valid.max()) <= length:
-            raise InputError(f"Expected lengths from 1 to {length}, got {valid.tolist()}.")
+        check_lengths(valid, batch, length)
         cut = self.config.bidirectional and self.config.padding == "cut"
         if self.config.pooling == "none" and not cut:  # every step has its logits, padding too
             return np.full(batch, length, np.uintp)
@@ -163,12 +163,61 @@ class Stream:
 
     def __call__(self, x: Any) -> Any:
         """Return the logits so far after one more step x (batch, inputs), or tokens (batch,)."""
-        values = self._compiled._checked(_numpy(x), steps=False)
+        values = self._compiled._read(x, one_step=True)
         if len(values) != self._batch:
             raise InputError(f"Expected a step of {self._batch} sequences, got {len(values)}.")
         out = np.empty((self._batch, self._compiled.answer), np.float32)
         self._compiled._steps(self._at, self._batch, _at(values), _at(out))
         return _like(x, self._compiled._head(out))
+
+
+class Forward(Protocol):
+    """Computes the logits of a batch, as a model does."""
+
+    def __call__(self, x: Tensor, lengths: Tensor | None = None, /) -> Tensor:
+        """Return the logits."""
+        ...
+
+
+def choose_engine(engine: str) -> str:
+    """Return "torch" or "compiled"; "auto" compiles where there is a C compiler and a safe folder for what it makes.
+
+    "compiled" is an error where one of them is missing.
+    """
+    one_of("engine", engine, dict.fromkeys(ENGINES))
+    if engine == "torch":
+        return engine
+    try:
+        build.compiler()
+        build.scratch_folder()
+    except InputError:
+        if engine == "compiled":
+            raise
+        return "torch"
+    return "compiled"
+
+
+@contextmanager
+def forward(model: nn.Module, engine: str = "torch") -> Iterator[Forward]:
+    """Yield what computes a model's logits, in evaluation mode, on as many threads as torch may use.
+
+    A compiled model is not kept: most models, such as those of a sweep, are evaluated once and never again.
+    """
+    if choose_engine(engine) == "torch":
+        was_training = model.training
+        try:
+            yield model.eval()
+        finally:
+            model.train(was_training)
+        return
+    with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
+        import torch
+
+        fast = compile(cast("Classifier", model), threads=torch.get_num_threads(), cache=folder)
+        try:
+            yield fast
+        finally:
+            fast.close()
 
 
 def _cores() -> int:

@@ -1,11 +1,10 @@
 """Our own S5 and S4D classifiers in torch.
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
-is an ordinary model. `s5` and `s4d` are the layers (`_layer`: what they share), `parametrisation` brings their poles
-into discrete time, `s5_kernel`, `s4d_kernel`, `scan` and, for many states of few channels, `_convolution` compute whole
-sequences, `_blocking` cuts batches to the cache;
-`block` puts a layer between a norm and a gate, `classifier` stacks the blocks, `initialisation` says how weights start.
-`config` says what a model is made of, `checkpoint` saves and loads it and tells its size.
+is an ordinary model. `s5` and `s4d` are the layers, `layer` is what they share; `s5_kernel`, `s4d_kernel`, `scan` and,
+for many states of few channels, `s5_convolution` compute whole sequences. `block` puts a layer between a norm and a
+gate, `classifier` stacks the blocks, `initialisation` says how weights start. `config` says what a model is made of,
+`checkpoint` saves and loads it and tells its size.
 
 Classes are imported when they are asked for, so that `import ssmprune` does not import torch.
 """

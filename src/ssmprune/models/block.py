@@ -27,7 +27,7 @@ class Block(nn.Module):
         self.prenorm, self.activation, self.dropout = config.prenorm, config.activation, config.dropout
         self.gelu = "none" if config.exact_gelu else "tanh"
         family = S5Layer if config.family == "s5" else S4DLayer
-        self.ssm: S5Layer | S4DLayer = family(config.width, n, config.layer_options)
+        self.ssm: S5Layer | S4DLayer = family(config.width, n, config)
         width, eps = config.width, config.norm_eps
         self.norm = BatchNorm(width, eps, config.norm_momentum) if config.norm == "batch" else nn.LayerNorm(width, eps)
         self.gate = dense(width, width) if config.activation != "gelu" else None
@@ -99,6 +99,11 @@ class BatchNorm(nn.Module):
             return self._normalise_shared(x, self.mean_over)
         statistics = self.running_mean, self.running_var, self.weight, self.bias
         return F.batch_norm(x.flatten(0, -2), *statistics, self.training, self.momentum, self.eps).view_as(x)
+
+    def scale_and_shift(self) -> tuple[Tensor, Tensor]:
+        """Return what evaluation does, scale * x + shift, in double precision."""
+        scale = self.weight.double() / (self.running_var.double() + self.eps).sqrt()
+        return scale, self.bias.double() - self.running_mean.double() * scale
 
     def _normalise_shared(self, x: Tensor, mean_over: Callable[[Tensor], Tensor]) -> Tensor:
         """Normalise with the statistics of all shares; torch's SyncBatchNorm does the same on GPUs only."""

@@ -119,21 +119,22 @@ def _from_grid(path: Location, model: Classifier, arrays: Arrays, bits: str | No
         raise InputError(f"{path}: {error}; the file is damaged or of another kind.") from error
 
 
-def _history(path: Location, text: str) -> tuple[str, ...]:
+def _parse(path: Location, what: str, text: str) -> Any:
     try:
-        lines = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: the history is not JSON ({error}).") from error
+        raise InputError(f"{path}: the {what} is not JSON ({error}).") from error
+
+
+def _history(path: Location, text: str) -> tuple[str, ...]:
+    lines = _parse(path, "history", text)
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise InputError(f"{path}: the history must be a list of sentences.")
     return tuple(lines)
 
 
 def _config(path: Location, about: dict[str, str]) -> Config:
-    try:
-        values = json.loads(about.get("config", ""))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: the config is not JSON ({error}).") from error
+    values = _parse(path, "config", about.get("config", ""))
     if not isinstance(values, dict):
         raise InputError(f"{path}: the config must be a JSON object, not {values!r}.")
     try:

@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from ..arrays import Mask
 from ..errors import InputError
 from ..quantisation.grid import Grid
-from ._blocking import groups, keep_freed_memory, steps_at_once
 from .block import Block
-from .config import Config
+from .config import Config, check_lengths
 from .initialisation import dense, embedding
+from .s5_kernel import groups, keep_freed_memory, steps_at_once
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Classifier(nn.Module):
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
         rows = groups(len(x), x.shape[1], self._built_as.width)
-        parts = [self._features(x[row], None if lengths is None else lengths[row], in_parts=True) for row in rows]
+        parts = [self._features(x[row], None if lengths is None else lengths[row], in_chunks=True) for row in rows]
         return torch.cat(parts)
 
     def at_once(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -152,7 +152,7 @@ class Classifier(nn.Module):
             sums = x.cumsum(1)
             counts = torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)
             x = (total[:, :1] + sums) / counts[:, None]
-            total = added(total, sums[:, -1])
+            total = kahan_sum(total, sums[:, -1])
         return self.head(x), StreamState(layers, steps, total)
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
@@ -164,7 +164,7 @@ class Classifier(nn.Module):
             layers.append(after)
         steps, total = state.steps + 1, state.total
         if self._built_as.pooling == "mean":
-            total = added(total, x)
+            total = kahan_sum(total, x)
             x = total[:, 0] / steps
         return self.head(x), StreamState(tuple(layers), steps, total)
 
@@ -177,11 +177,11 @@ class Classifier(nn.Module):
         logits: Tensor = self.decoder(x)
         return logits
 
-    def _features(self, x: Tensor, lengths: Tensor | None, *, in_parts: bool = False) -> Tensor:
+    def _features(self, x: Tensor, lengths: Tensor | None, *, in_chunks: bool = False) -> Tensor:
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
         if lengths is not None:
             lengths = lengths.to(x.device).long()
-        x = self._encoded_in_parts(x) if in_parts and self._can_go_on else self._encoded(x, self._padding(x, lengths))
+        x = self._encode_in_chunks(x) if in_chunks and self._can_go_on else self._encode(x, self._padding(x, lengths))
         if self._built_as.pooling == "none":
             return x
         if lengths is None:
@@ -202,23 +202,23 @@ class Classifier(nn.Module):
         """Whether layers can go on from a state in the middle of a sequence; S4D convolves whole ones."""
         return not self._built_as.bidirectional and self._built_as.family != "s4d"
 
-    def _encoded(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def _encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return the features (batch, length, width) of all steps."""
         x = self.encoder(x)
         for block in self.blocks:
             x = block(x, padding)
         return x
 
-    def _encoded_in_parts(self, x: Tensor) -> Tensor:
-        """Return the same, part by part where sequences are long."""
+    def _encode_in_chunks(self, x: Tensor) -> Tensor:
+        """Return what `_encode` does, with long sequences cut into chunks."""
         steps = steps_at_once(self._built_as.width)
         if x.shape[1] <= steps:
-            return self._encoded(x)
-        layers, parts = self.initial_state(len(x)).layers, []
-        for part in torch.split(x, steps, dim=1):
-            features, layers = self._advance(part, layers)
-            parts.append(features)
-        return torch.cat(parts, dim=1)
+            return self._encode(x)
+        layers, chunks = self.initial_state(len(x)).layers, []
+        for chunk in torch.split(x, steps, dim=1):
+            features, layers = self._advance(chunk, layers)
+            chunks.append(features)
+        return torch.cat(chunks, dim=1)
 
     def _advance(self, x: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the features of the next chunk and the states of all layers after it."""
@@ -235,26 +235,13 @@ class Classifier(nn.Module):
             raise InputError("Streaming needs evaluation mode; call model.eval() first.")
 
     def _check(self, x: Tensor, lengths: Tensor | None) -> None:
-        config, shape = self._built_as, tuple(x.shape)
-        if config.tokens and (x.ndim != 2 or x.is_floating_point() or x.is_complex()):
-            raise InputError(f"Expected integer tokens of shape (batch, length), got {x.dtype} of shape {shape}.")
-        if not config.tokens and (x.ndim != 3 or shape[-1] != config.inputs):
-            raise InputError(f"Expected input of shape (batch, length, {config.inputs}), got {shape}.")
-        if not all(shape[:2]):
-            raise InputError(f"Expected at least one sequence with at least one step, got shape {shape}.")
-        if config.tokens and not 0 <= int(x.min()) <= int(x.max()) < config.inputs:
-            raise InputError(f"Expected tokens 0 to {config.inputs - 1}, got {int(x.min())} to {int(x.max())}.")
-        if config.retrieval and shape[0] % 2:
-            raise InputError(f"Expected an even number of documents (pairs to compare), got {shape[0]}.")
+        self._built_as.check_inputs(x, whole=not (x.is_floating_point() or x.is_complex()))
         if lengths is not None:
-            if lengths.shape != shape[:1]:
-                raise InputError(f"Expected lengths of shape ({shape[0]},), got {tuple(lengths.shape)}.")
-            if not 1 <= int(lengths.min()) <= int(lengths.max()) <= shape[1]:
-                raise InputError(f"Expected lengths from 1 to {shape[1]}, got {lengths.tolist()}.")
+            check_lengths(lengths, *x.shape[:2])
 
 
-def added(total: Tensor, features: Tensor) -> Tensor:
-    """Return a sum and its rounding error (batch, 2, width) after more features (batch, width): Kahan's summation."""
+def kahan_sum(total: Tensor, features: Tensor) -> Tensor:
+    """Return a sum and its rounding error (batch, 2, width) after features (batch, width) are added, as Kahan does."""
     before, excess = total.unbind(1)
     more = features - excess
     after = before + more

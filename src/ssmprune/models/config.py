@@ -30,30 +30,38 @@ def check_choices(owner: str = "", **chosen: str) -> None:
             raise InputError(f"{owner}{name} must be one of {', '.join(CHOICES[name])}, not {value!r}.")
 
 
-@dataclass(frozen=True)
+def check_lengths(lengths: Any, batch: int, length: int) -> None:
+    """Refuse an array or tensor of lengths that are not those of a batch of sequences of `length` steps."""
+    if tuple(lengths.shape) != (batch,):
+        raise InputError(f"Expected lengths of shape ({batch},), got {tuple(lengths.shape)}.")
+    if not 1 <= int(lengths.min()) <= int(lengths.max()) <= length:
+        raise InputError(f"Expected lengths from 1 to {length}, got {lengths.tolist()}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerOptions:
-    """How a state space layer is parametrised and started; `Config` has the same entries."""
+    """How a state space layer is parametrised and started; a `Config` is one, with more."""
 
     bidirectional: bool = False
-    conj_sym: bool = True
+    conj_sym: bool = True  # a stored state stands for a conjugate pair
     discretization: str = "zoh"
-    pole_form: str = "exp"
+    pole_form: str = "exp"  # Re λ = -exp(pole_re), min(pole_re, -1e-4) or pole_re
+    blocks: int = 1  # HiPPO blocks of the initialisation, S5 only
+    initial_poles: str = "hippo"  # S5 only; "ring": as in LRU, |λ_bar| from e^-step_max to e^-step_min, all steps 1
     step_min: float = 1e-3
     step_max: float = 1e-1
     step_rescale: float = 1.0
-    blocks: int = 1  # S5 only
-    initial_poles: str = "hippo"  # S5 only
-    train_B: bool = False  # S4D only
-    backward_delay: int = 0  # S4D only
+    train_B: bool = False  # S4D only; S5 always trains B
+    backward_delay: int = 0  # S4D only: 1 when the backward scan is read one step late
 
     def __post_init__(self) -> None:
-        """Refuse forms that are none."""
+        """Refuse unknown values."""
         names = ("discretization", "pole_form", "initial_poles")
         check_choices(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(LayerOptions):
     """The architecture of a `Classifier`; `states` holds the stored states of each layer and so sets the depth.
 
     With `conj_sym` a stored state is a conjugate pair, which plans, tables and `inspect` count as two.
@@ -71,17 +79,6 @@ class Config:
     width: int
     states: tuple[int, ...]
     tokens: bool = False
-    bidirectional: bool = False
-    conj_sym: bool = True  # a stored state stands for a conjugate pair
-    discretization: str = "zoh"
-    pole_form: str = "exp"  # Re λ = -exp(pole_re), min(pole_re, -1e-4) or pole_re
-    blocks: int = 1  # HiPPO blocks of the initialisation
-    initial_poles: str = "hippo"  # "ring": as in LRU, a ring |λ_bar| from e^-step_max to e^-step_min, all steps 1
-    step_min: float = 1e-3
-    step_max: float = 1e-1
-    step_rescale: float = 1.0
-    train_B: bool = False  # S4D only; S5 always trains B
-    backward_delay: int = 0  # S4D only: 1 when the backward scan is read one step late
     norm: str = "batch"
     prenorm: bool = True
     norm_eps: float = 1e-5
@@ -126,10 +123,20 @@ class Config:
         """What tables call the model: its family, or lru where S5 layers started as those of LRU do."""
         return "lru" if self.initial_poles == "ring" else self.family
 
-    @property
-    def layer_options(self) -> LayerOptions:
-        """The entries that concern a state space layer."""
-        return LayerOptions(**{field.name: getattr(self, field.name) for field in fields(LayerOptions)})
+    def check_inputs(self, x: Any, whole: bool, *, one_step: bool = False) -> None:
+        """Refuse an array or tensor that is no batch of sequences, or of single steps; `whole`: it holds integers."""
+        shape, axes = tuple(x.shape), ("batch",) if one_step else ("batch", "length")
+        wanted = f"({', '.join(map(str, axes if self.tokens else (*axes, self.inputs)))})"
+        if self.tokens and not (whole and len(shape) == len(axes)):
+            raise InputError(f"Expected integer tokens of shape {wanted}, got {x.dtype} of shape {shape}.")
+        if not self.tokens and (len(shape) != len(axes) + 1 or shape[-1] != self.inputs):
+            raise InputError(f"Expected input of shape {wanted}, got {shape}.")
+        if not all(shape[: len(axes)]):
+            raise InputError(f"Expected at least one sequence with at least one step, got shape {shape}.")
+        if self.tokens and not 0 <= int(x.min()) <= int(x.max()) < self.inputs:
+            raise InputError(f"Expected tokens 0 to {self.inputs - 1}, got {int(x.min())} to {int(x.max())}.")
+        if self.retrieval and shape[0] % 2:
+            raise InputError(f"Expected an even number of documents (pairs to compare), got {shape[0]}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold."""
@@ -139,7 +146,7 @@ class Config:
     def from_dict(values: Mapping[str, Any]) -> Config:
         """Return the config that `to_dict` wrote; unknown and missing names are errors.
 
-        One that does not speak of padding is of a model that was trained when all models let it in.
+        Configs without `padding` predate it; such models were trained with padding visible.
         """
         names = {field.name for field in fields(Config)}
         if unknown := sorted(set(values) - names):

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from ._blocking import groups, keep_freed_memory, steps_at_once
-from ._layer import DiagonalLayer
 from .config import LayerOptions
 from .initialisation import hippo_n
-from .parametrisation import continuous_poles, discretize
+from .layer import DiagonalLayer, continuous_poles, discretize
 from .s4d_kernel import kernel
+from .s5_kernel import groups, keep_freed_memory, steps_at_once
 from .scan import scan
-
-Matrices: TypeAlias = tuple[Tensor, Tensor]
 
 ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
 
 
-class S4DLayer(DiagonalLayer[Matrices]):
+class S4DLayer(DiagonalLayer):
     """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel (Gu et al., 2022).
 
     All channels' states lie in one flat list with their owner in `channel`, ascending; a channel may own any number of
@@ -74,17 +71,17 @@ class S4DLayer(DiagonalLayer[Matrices]):
         poles, B_bar = self._matrices()
         outputs = []
         for part in torch.split(u, steps_at_once(max(1, len(u) * len(poles))), dim=1):
-            x = scan(self._fed(part, B_bar), poles, state)
-            outputs.append(torch.addcmul(self._read(x, 0), self.D, part))
+            x = scan(self._drive(part, B_bar), poles, state)
+            outputs.append(torch.addcmul(self._read_out(x, 0), self.D, part))
             state = x[:, -1]
         return torch.cat(outputs, dim=1), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B_bar = self._matrices_of_a_step()
-        state = torch.addcmul(self._fed(u, B_bar), poles, state)
-        return torch.addcmul(self._read(state, 0), self.D, u), state
+        poles, B_bar = self._matrices()
+        state = torch.addcmul(self._drive(u, B_bar), poles, state)
+        return torch.addcmul(self._read_out(state, 0), self.D, u), state
 
     @property
     def _readout(self) -> Tensor:
@@ -97,16 +94,16 @@ class S4DLayer(DiagonalLayer[Matrices]):
         log_poles, factor = discretize(poles, step, self.discretization)
         return log_poles, factor * self.mask * torch.view_as_complex(self.B)
 
-    def _matrices(self) -> Matrices:
+    def _matrices(self) -> tuple[Tensor, Tensor]:
         """Return λ_bar (n,) and B_bar (n,)."""
         log_poles, B_bar = self._exact()
         return log_poles.exp().to(self._readout.dtype), B_bar.to(self._readout.dtype)
 
-    def _fed(self, u: Tensor, B_bar: Tensor) -> Tensor:
+    def _drive(self, u: Tensor, B_bar: Tensor) -> Tensor:
         """Return what u (..., H) feeds into each state (..., n)."""
         return B_bar * u.gather(-1, self._owners(u))
 
-    def _read(self, x: Tensor, direction: int) -> Tensor:
+    def _read_out(self, x: Tensor, direction: int) -> Tensor:
         """Return gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""
         parts = self.gain * (self._readout[direction] * x).real
         return parts.new_zeros(*x.shape[:-1], len(self.D)).scatter_add(-1, self._owners(x), parts)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from ._convolution import convolution_pays, convolve
-from ._layer import DiagonalLayer
 from .config import LayerOptions
 from .initialisation import hippo_n, truncated_normal
-from .parametrisation import continuous_poles, discretize
+from .layer import DiagonalLayer, continuous_poles, discretize
+from .s5_convolution import convolution_pays, convolve
 from .s5_kernel import respond
 
-Matrices: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
-
-class S5Layer(DiagonalLayer[Matrices]):
+class S5Layer(DiagonalLayer):
     """y_k = gain Re(C x_k) + D u_k with x_k = λ_bar x_{k-1} + B_bar u_k (Smith et al., 2023).
 
     `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A bidirectional
@@ -69,11 +65,11 @@ class S5Layer(DiagonalLayer[Matrices]):
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
         self._refuse_streaming_both_ways()
-        poles, B, C = self._matrices_of_a_step()
+        poles, B, C = self._matrices()
         state = torch.addcmul(torch.view_as_complex((u @ B.mT).view(len(u), -1, 2)), poles, state)
         return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0].mT, self.D, u), state
 
-    def _matrices(self) -> Matrices:
+    def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return λ_bar (n,) and real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
         log_poles, B_bar = self.discretized()
         C = self.gain * torch.view_as_complex(self.C).conj()  # Re(c x) is the scalar product of conj(c) and x

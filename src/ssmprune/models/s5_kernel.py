@@ -7,6 +7,7 @@ products and the scan, so that each finds its data in the cache.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from ._blocking import groups
 from .scan import scan_
 
+NUMBERS_AT_ONCE = 1 << 21  # of an activation that is worked on while it is in the cache: 8 MB in single precision
 FAST_MULTIPLE = 4  # matrix products with other numbers of states run at 70 % of the speed
 
 
@@ -115,3 +116,27 @@ class _Respond(torch.autograd.Function):
 def _complex(x: Tensor) -> Tensor:
     """View (..., 2n) interleaved real numbers as (..., n) complex ones on the same memory."""
     return torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
+
+
+def steps_at_once(width: int) -> int:
+    """Return the longest part of a sequence (length, width) that is worked on at a time."""
+    return max(1, NUMBERS_AT_ONCE // width)
+
+
+def groups(batch: int, length: int, width: int) -> Iterator[slice]:
+    """Yield the rows of a batch (batch, length, width) that go together.
+
+    >>> list(groups(5, 8000, 128))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    size = max(1, NUMBERS_AT_ONCE // (length * width))
+    return (slice(start, min(start + size, batch)) for start in range(0, batch, size))
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep the memory that a layer frees for the next.
+
+    glibc returns large freed blocks to the system, which then has to clear every page again: a third of the time of
+    an evaluation. It stops for blocks up to the largest one, of at most 32 MB, that it has seen come and go.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)  # never touched, so it costs microseconds

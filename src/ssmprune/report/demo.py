@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..bisection import GRID
-from ..deploy.compute import forward
+from ..deploy.compiled import forward
 from ..deploy.timing import time_in_turns
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load

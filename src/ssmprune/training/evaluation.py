@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from ..calibration.answers import logits_and_labels
 from ..calibration.record import evaluating
-from ..deploy.compute import forward
+from ..deploy.compiled import forward
 from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks.task import Batch, Split, Task

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ssmprune.methods.allocation import kept_count
 from ssmprune.models.classifier import Classifier
-from ssmprune.models.parametrisation import continuous_poles, discretize, stored_real_part
+from ssmprune.models.layer import continuous_poles, discretize, stored_real_part
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s5 import S5Layer
 

@@ -1,12 +1,12 @@
 """A classifier as one C99 file and its header.
 
-`engine/` holds the C, written by hand and readable by itself: its `#if FEATURE` lines say for which models a line is
-there. `reading` turns a model into the discretised arrays of `numbers`, `packing` lays them out for the loops that read
-them, `text` resolves names and conditions, and `source` puts the file together. Weights on a grid stay whole numbers:
-`engine/2_integers.c` then takes the place of `engine/2_product.c`.
+`engine/` holds the C, written by hand: `engine.c` and `model.h` compile as they are, with `#if` lines about features
+of models. `reading` turns a model into discretised arrays, `packing` lays them out for the loops that read them, `text`
+writes C, and `source` puts the file of one model together, with the branches that are live for it alone.
 """
 
 from .source import callable_sources as callable_sources
+from .source import engine_files as engine_files
 from .source import export_c as export_c
 from .source import sources as sources
 from .source import takes_standard_header as takes_standard_header

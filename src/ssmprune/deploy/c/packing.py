@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers
+from .reading import Array, Dense, Embedding, LayerNumbers, Numbers
 
 PANEL = 8  # outputs, or channels, that are computed side by side
 WORD = 32  # bits
@@ -119,7 +119,7 @@ def groups(layer: LayerNumbers) -> Groups:
     return Groups(slots, modes)
 
 
-def alike(numbers: Numbers) -> Numbers:
+def order_channels_by_states(numbers: Numbers) -> Numbers:
     """Return an S4D model with its features in another order, in which neighbours have about as many states.
 
     A group has room for as many states as its largest channel has, in every layer; so a channel joins the group that

@@ -3,33 +3,85 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ...arrays import from_parts
 from ...errors import InputError
 from ...models.block import BatchNorm, Block
 from ...models.classifier import Classifier
+from ...models.config import Config
 from ...models.s4d import S4DLayer
 from ...models.s5 import S5Layer
 from ...quantisation.grid import bits_of
-from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers, StateScales
+
+Array = NDArray[Any]
 
 
-def check_kind(model: Any) -> Classifier:
-    """Return a model that can become C; any other is an error."""
-    if not isinstance(model, Classifier):
-        raise InputError(f"Only ssmprune's own classifiers can be written as C; got {type(model).__name__}.")
-    return model
+@dataclass(frozen=True)
+class Dense:
+    """y = scale (weight x) + bias; with a scale, the weights are whole numbers of so many bits."""
+
+    weight: Array  # (outputs, inputs)
+    bias: Array | None = None  # (outputs,)
+    scale: Array | None = None  # (outputs,)
+    bits: int = 8
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Features of each token: scale vector; with a scale, the vectors are whole numbers of 8 bits."""
+
+    vectors: Array  # (vocabulary, H)
+    scale: Array | None = None  # (vocabulary,)
+
+
+@dataclass(frozen=True)
+class StateScales:
+    """What B and C of an S5 layer are multiplied by where they are whole numbers."""
+
+    bits: int
+    B: Array  # (n,)
+    factor: Array  # (n,) complex: the discretisation's, for B
+    C: Array  # (directions, H); the gain of conjugate pairs is in it
+
+
+@dataclass(frozen=True)
+class LayerNumbers:
+    """One block: x_k = poles x_{k-1} + B u_k and y_k = Re(C x_k) + D u_k between a norm and a gate."""
+
+    poles: Array  # (n,) complex
+    B: Array  # (n, H), or (n,) for S4D
+    C: Array  # (directions, H, n), or (directions, n); the gain of conjugate pairs is in it
+    D: Array  # (H,)
+    scale: Array  # (H,), as is shift: the norm's, with a batch norm's statistics
+    shift: Array
+    gate: Dense | None
+    value: Dense | None
+    channel: Array | None  # (n,), S4D only
+    state_scales: StateScales | None = None  # B and C are then whole numbers
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """All that a model computes with."""
+
+    config: Config
+    encoder: Dense | Embedding
+    layers: tuple[LayerNumbers, ...]
+    hidden: Dense | None
+    decoder: Dense
+    bits: int | None = None  # of the layers' weights; None: floats
 
 
 def numbers_of(model: Classifier) -> Numbers:
     """Return the numbers of a model, whole ones where its weights are on a grid; what is not finite is an error."""
-    check_kind(model)
+    if not isinstance(model, Classifier):
+        raise InputError(f"Only ssmprune's own classifiers can be written as C; got {type(model).__name__}.")
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
         raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot be written as C.")
     return _Reader(model).read()
@@ -77,14 +129,16 @@ class _Reader:
         heard = _array(ssm.mask)  # a masked state gets no input, so it is silent for ever
         if not isinstance(ssm, S4DLayer):
             heard[:1] |= not heard.any()  # an S5 layer keeps at least one state
-        scale, shift = _norm(block.norm)
+        # All that a batch norm does, or what a layer norm does after it has normalised.
+        norm = block.norm
+        scale, shift = norm.scale_and_shift() if isinstance(norm, BatchNorm) else (norm.weight, norm.bias)
         layer = LayerNumbers(
             poles=_array(log_poles.exp())[heard],
             B=_array(B)[heard],
             C=_array(C)[..., heard],
             D=_array(ssm.D),
-            scale=scale,
-            shift=shift,
+            scale=_array(scale),
+            shift=_array(shift),
             gate=None if block.gate is None else self._dense(f"{path}.gate"),
             value=None if block.value is None else self._dense(f"{path}.value"),
             channel=_array(ssm.channel)[heard] if isinstance(ssm, S4DLayer) else None,
@@ -101,15 +155,6 @@ class _Reader:
         factor = _array(ssm.discretization_factors()[1])
         scales = StateScales(bits, B_scale[heard, 0, 0], factor[heard], ssm.gain * C_scale[..., 0, 0])
         return replace(layer, B=from_parts(B)[heard], C=from_parts(C)[..., heard], state_scales=scales)
-
-
-def _norm(norm: nn.Module) -> tuple[Array, Array]:
-    """Return scale and shift: all that a batch norm does, or what a layer norm does after it has normalised."""
-    weight, bias = _array(norm.weight), _array(norm.bias)
-    if not isinstance(norm, BatchNorm):
-        return weight, bias
-    scale = weight / np.sqrt(_array(norm.running_var) + norm.eps)
-    return scale, bias - _array(norm.running_mean) * scale
 
 
 def _array(tensor: Any) -> Array:

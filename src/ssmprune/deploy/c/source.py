@@ -13,13 +13,12 @@ import numpy as np
 from ...errors import InputError
 from ...files import write_atomically
 from . import packing
-from .numbers import Array, Dense, Embedding, LayerNumbers, Numbers
 from .packing import Groups, Matrix, padded, padded_row
-from .text import filled, floats, identifier, integers, renamed, resolved, table, words
+from .reading import Array, Dense, Embedding, LayerNumbers, Numbers, numbers_of
+from .text import defines, fill, floats, identifier, integers, live_branches, rename, table, words
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier
-    from ...models.config import Config
 
 FLOAT = 4  # bytes
 STANDARD_HEADERS = (
@@ -59,69 +58,59 @@ def takes_standard_header(stem: str) -> bool:
 
 
 def sources(model: Classifier, name: str = "model", header: str = "model.h") -> Sources:
-    """Return a model's C file, which includes `header`, and that header."""
+    """Return a model's C file, which includes `header`, and that header; at its end, a program to try it with."""
     prefix = identifier(name)
-    return Sources(*_Writer(_numbers_of(model)).write(prefix, header, last="9_main"), prefix)
+    return Sources(*_Writer(numbers_of(model)).write(prefix, header), prefix)
 
 
 def callable_sources(model: Classifier) -> Sources:
     """Return a model's C with functions for many sequences at once, to be called from Python."""
-    return Sources(*_Writer(_numbers_of(model)).write("model", "model.h", last="calls"), "model")
+    return Sources(*_Writer(numbers_of(model), calls=True).write("model", "model.h"), "model")
 
 
-def _words(config: Config) -> dict[str, object]:
-    """Return what the header says of inputs and outputs."""
-    answer = "MODEL_FEATURES numbers that stand for the document" if config.retrieval else "MODEL_OUTPUTS logits"
-    every = config.pooling == "none"
-    return {
-        "A_STEP": "one token" if config.tokens else "MODEL_INPUTS numbers",
-        "OUT_WHOLE": f"{answer} for each valid step" if every else answer,
-        "OUT_STEP": answer if every else f"{answer}, of the sequence so far",
-        "OUT_RUN": f"{answer} for each of them" if every else f"{answer}, of the sequence so far",
+def engine_files(model: Classifier) -> dict[str, str]:
+    """Return the engine as it stands in `engine/`, all branches in it, with the files that it includes, by name.
+
+    The compiler takes them as they are: what `sources` writes is the same, with the live branches alone.
+    """
+    writer = _Writer(numbers_of(model))
+    return {name: _read(name) for name in ("engine.c", "model.h")} | {
+        "public_sizes.h": f"{defines(writer.features)}\n{defines(writer.public_sizes())}\n",
+        "sizes.h": defines(writer.sizes()) + "\n",
+        "weights.h": writer.tables(),
     }
 
 
-def _numbers_of(model: Classifier) -> Numbers:
-    from .reading import numbers_of  # needs torch, which is there when a model is
-
-    return numbers_of(model)
+def _read(name: str) -> str:
+    return (files(__package__) / "engine" / name).read_text("ascii")
 
 
 class _Writer:
     """Puts the file of one model together."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, calls: bool = False) -> None:
         config = self.config = numbers.config
-        self.numbers = numbers if config.family == "s5" else packing.alike(numbers)
-        self.row = padded(config.width)
         self.s5 = config.family == "s5"
+        self.numbers = numbers if self.s5 else packing.order_channels_by_states(numbers)
+        self.row = padded(config.width)
         self.groups: list[Groups] = [] if self.s5 else [packing.groups(layer) for layer in self.numbers.layers]
-        self.features = self._features()
-        self.parts: list[str] = []  # the arrays
+        self.features = self._features() | {"CALLS": calls}
+        self.drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
+        self.arrays: list[str] = []
         self.bias = 0  # zeros that stand for biases that are not there
 
-    def write(self, prefix: str, header: str, last: str) -> tuple[str, str]:
-        """Return the C file, with one of the engine's parts at its end, and the header."""
-        tables = self._tables()
-        values = {"PREFIX": prefix.upper(), "HEADER": header, **self._sizes()}
-        product = "2_product" if self.numbers.bits is None else "2_integers"
-        before = "".join(self._engine(name) for name in ("0_top", "1_vectors", product, "3_functions", "4_layer"))
-        middle = [self._engine("5_s5" if self.s5 else "5_s4d"), self._engine("6_block")]
-        after = [self._engine(name) for name in ("7_ends", "8_whole" if self.config.bidirectional else "8_stream")]
-        end = self._engine(last)
-        input_type = "int32_t" if self.config.tokens else "float"
-
-        def finished(text: str) -> str:
-            return renamed(filled(text, values), prefix, input_type)
-
-        engine = finished("".join([*middle, *after, end]))
-        return (finished(before) + tables + engine).rstrip() + "\n", finished(
-            self._engine("model", "h")
-        ).rstrip() + "\n"
-
-    def _engine(self, name: str, ending: str = "c") -> str:
-        text = (files(__package__) / "engine" / f"{name}.{ending}").read_text("ascii")
-        return resolved(text, self.features) + "\n\n"
+    def write(self, prefix: str, header: str) -> tuple[str, str]:
+        """Return the C file and the header."""
+        includes = {
+            "model.h": f'#include "{header}"',
+            "public_sizes.h": rename(defines(self.public_sizes()), prefix),
+            "sizes.h": defines(self.sizes()),
+            "weights.h": self.tables(),
+        }
+        words = self._comments(prefix.upper()) | {"HEADER": header}
+        live = (rename(live_branches(_read(name), self.features), prefix) for name in ("engine.c", "model.h"))
+        c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
+        return c, h
 
     def _features(self) -> dict[str, bool]:
         """Return the answers to the conditions in the engine."""
@@ -147,44 +136,89 @@ class _Writer:
             **{name: config.pooling == value for name, value in pooling.items()},
         }
 
-    def _sizes(self) -> dict[str, object]:
-        """Return the numbers that the engine's text leaves open."""
+    def public_sizes(self) -> dict[str, object]:
+        """Return the macros of the header."""
+        config = self.config
+        sizes: dict[str, object] = {
+            "MODEL_INPUTS": f"{config.inputs} /* {'different tokens' if config.tokens else 'numbers per step'} */",
+            "MODEL_OUTPUTS": f"{config.outputs} /* logits */",
+        }
+        if config.retrieval:
+            sizes["MODEL_FEATURES"] = f"{config.width} /* numbers that represent a document */"
+        if config.bidirectional:
+            return sizes | {"MODEL_FLOATS_PER_STEP": 2 * self.row + max([0, *self.drives])}
+        if config.pooling == "mean":
+            sizes["MODEL_ROW"] = self.row
+        return sizes | {"MODEL_STATES": f"{max(1, sum(self._states()))} /* floats */"}
+
+    def sizes(self) -> dict[str, object]:
+        """Return the macros of the engine."""
         config, row = self.config, self.row
-        states = self._states()
-        drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
-        longest = max([row, *drives, 0 if config.tokens else padded(config.inputs)])
-        longest_of_all = max(longest, padded(4 * config.width) if config.retrieval else 0)
+        sizes: dict[str, object] = {
+            "WIDTH": f"{config.width} /* features of a step */",
+            "ROW": f"{row} /* the same, filled up to whole panels */",
+            "DEPTH": config.depth,
+            "STRIDE": f"{1 if config.tokens else config.inputs} /* from one step's input to the next */",
+            "WIDEST": max([row, *self.drives]),
+            "DECODER_ROW": padded(config.outputs),
+        }
+        if self.features["INTEGERS"]:
+            sizes["LONGEST"] = f"{self._longest()[0]} /* inputs of a matrix that blocks of steps go through */"
+            sizes["LONGEST_OF_ALL"] = (
+                f"{self._longest()[1]} /* inputs of any matrix, filled up to whole words as well */"
+            )
+        if self.features["LAYER_NORM"]:
+            sizes["NORM_EPS"] = f"{config.norm_eps:.9g}f"
+        if self.features["S4D"]:
+            sizes["MODE_PARTS"] = 4 + 2 * config.bidirectional
+        if self.features["BIDIRECTIONAL"]:
+            sizes["STATES_ROOM"] = f"{max(1, *self._states())} /* floats of the largest layer's state */"
+        if self.features["CALLS"]:
+            sizes |= {
+                "ANSWER": config.width if config.retrieval else config.outputs,
+                "PER_STEP": int(config.pooling == "none"),
+            }
+        return sizes
+
+    def _longest(self) -> tuple[int, int]:
+        """Return the inputs of the longest matrix that blocks of steps go through, and of the longest of all."""
+        config = self.config
+        longest = max([self.row, *self.drives, 0 if config.tokens else padded(config.inputs)])
+        return longest, max(longest, padded(4 * config.width) if config.retrieval else 0)
+
+    def _comments(self, prefix: str) -> dict[str, object]:
+        """Return what comments say of this model."""
+        config = self.config
+        answer = (
+            f"{prefix}_FEATURES numbers that stand for the document" if config.retrieval else f"{prefix}_OUTPUTS logits"
+        )
+        each_step = config.pooling == "none"
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
-            "INPUTS": config.inputs,
-            "ABOUT_INPUTS": "different tokens" if config.tokens else "numbers per step",
-            "OUTPUTS": config.outputs,
-            "WIDTH": config.width,
-            "ROW": row,
-            "DEPTH": config.depth,
-            "STRIDE": 1 if config.tokens else config.inputs,
-            "WIDEST": max([row, *drives]),
-            "DECODER_ROW": padded(config.outputs),
-            "LONGEST": longest,
-            "LONGEST_OF_ALL": longest_of_all,
-            "TAKEN_OUT": FLOAT * longest_of_all,
-            "BITS": "4 bits (first and last layers and rows of up to 8 weights: 8)"
-            if self.numbers.bits == 4
-            else "8 bits",
-            "NORM_EPS": f"{config.norm_eps:.9g}",
-            "MODE_PARTS": 4 + 2 * config.bidirectional,
-            "STATES": max(1, sum(states)),
-            "STATES_EACH": ", ".join(map(str, states)),
-            "STATES_ROOM": max(1, *states),
-            "STACK": FLOAT * (max([row, *drives]) + rows * row),
-            "UNPACKED": 2 * FLOAT * longest * packing.PANEL,
-            "WORKSPACE": 2 * row + max([0, *drives]),
-            **_words(config),
-            "ANSWER": config.width if config.retrieval else config.outputs,
-            "PER_STEP": int(config.pooling == "none"),
             "FAMILY": config.family.upper(),
+            "DEPTH": config.depth,
+            "WIDTH": config.width,
             "PAIRS": " ".join(map(str, config.states)),
+            "ABOUT_WEIGHTS": self._about_weights(),
+            "STACK": FLOAT * (max([self.row, *self.drives]) + rows * self.row),
+            "TAKEN_OUT": FLOAT * self._longest()[1],
+            "UNPACKED": 2 * FLOAT * self._longest()[0] * packing.PANEL,
+            "A_STEP": "one token" if config.tokens else f"{prefix}_INPUTS numbers",
+            "OUT_WHOLE": f"{answer} for each valid step" if each_step else answer,
+            "OUT_STEP": answer if each_step else f"{answer}, of the sequence so far",
+            "OUT_RUN": f"{answer} for each of them" if each_step else f"{answer}, of the sequence so far",
         }
+
+    def _about_weights(self) -> str:
+        """Return lines of a comment on weights that are whole numbers."""
+        if self.numbers.bits is None:
+            return ""
+        bits = "8 bits" if self.numbers.bits == 8 else "4 bits (first and last layers and rows of up to 8 weights: 8)"
+        text = f"   Weights are whole numbers of {bits}, each row with a scale; poles, norms and biases are floats.\n"
+        if self.s5:
+            return text
+        reason = "times B, as loops need it, it takes less room than whole numbers with a complex B beside them"
+        return f"{text}   So is C: {reason}.\n"
 
     def _states(self) -> list[int]:
         """Return how many floats the state of each layer takes."""
@@ -192,10 +226,13 @@ class _Writer:
             return [2 * len(layer.poles) for layer in self.numbers.layers]
         return [2 * packing.PANEL * int(group.slots.sum()) for group in self.groups]
 
-    def _tables(self) -> str:
+    def tables(self) -> str:
         """Return all weights, and the structs that point to them."""
         rows = [self._layer(i, layer) for i, layer in enumerate(self.numbers.layers)]
         ends = [table("layer", "LAYERS", rows)]
+        if not self.config.bidirectional:
+            states = ", ".join(map(str, self._states()))
+            ends.append(f"static const int STATES[DEPTH] = {{{states}}}; /* floats of each layer's state */\n")
         numbers, row = self.numbers, self.row
         if isinstance(numbers.encoder, Embedding):
             self._embedding(numbers.encoder)
@@ -205,15 +242,15 @@ class _Writer:
             ends.append(self._single("HIDDEN", numbers.hidden, 4 * self.config.width))
         ends.append(self._single("DECODER", numbers.decoder, row))
         zeros = [floats("NO_BIAS", np.zeros(self.bias))] if self.bias else []
-        return "/* ---- Weights ---- */\n\n" + "\n".join([*zeros, *self.parts, *ends]) + "\n"
+        return "/* ---- Weights ---- */\n\n" + "\n".join([*zeros, *self.arrays, *ends]) + "\n"
 
     def _embedding(self, embedding: Embedding) -> None:
         vectors = np.stack([padded_row(vector, self.row) for vector in embedding.vectors])
         if embedding.scale is None:
-            self.parts.append(floats("EMBEDDING", vectors))
+            self.arrays.append(floats("EMBEDDING", vectors))
         else:
-            self.parts.append(integers("EMBEDDING", vectors.astype(int), "int8_t"))
-            self.parts.append(floats("EMBEDDING_SCALE", embedding.scale))
+            self.arrays.append(integers("EMBEDDING", vectors.astype(int), "int8_t"))
+            self.arrays.append(floats("EMBEDDING_SCALE", embedding.scale))
 
     def _single(self, name: str, dense: Dense, row: int) -> str:
         packed = packing.matrix(dense, row)
@@ -247,11 +284,11 @@ class _Writer:
 
     def _s4d(self, index: int) -> list[str]:
         group = self.groups[index]
-        self.parts.append(integers(f"slots_{index}", group.slots))
+        self.arrays.append(integers(f"slots_{index}", group.slots))
         return [f"slots_{index}", self._vector(f"modes_{index}", group.modes)]
 
     def _vector(self, name: str, values: Array) -> str:
-        self.parts.append(floats(name, values))
+        self.arrays.append(floats(name, values))
         return name
 
     def _matrix(self, name: str, matrix: Matrix) -> str:
@@ -271,5 +308,5 @@ class _Writer:
         return f"{{{', '.join(members)}}}"
 
     def _words(self, name: str, matrix: Matrix) -> str:
-        self.parts.append(words(name, packing.words(matrix.weights, matrix.bits)))
+        self.arrays.append(words(name, packing.words(matrix.weights, matrix.bits)))
         return name

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ...errors import InputError
-from .numbers import Array
+from .reading import Array
 
 LONGEST_NAME = 40
 PER_LINE = 8
@@ -27,7 +27,7 @@ def identifier(name: str) -> str:
 
 
 def floats(name: str, values: Array) -> str:
-    """Return a constant array; nine digits say a float32 exactly."""
+    """Return a constant array; nine significant digits round-trip a float32."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32).ravel()
     if not np.isfinite(single).all():
@@ -57,40 +57,48 @@ def _array(kind: str, name: str, items: list[str]) -> str:
     return f"static const {kind} {name}[{len(items)}] = {{\n    {body}}};\n"
 
 
-def renamed(text: str, prefix: str, input_type: str) -> str:
+def defines(values: Mapping[str, object]) -> str:
+    """Return a line for each macro.
+
+    >>> defines({"WIDTH": "96 /* features of a step */", "S5": True})
+    '#define WIDTH 96 /* features of a step */\\n#define S5 1'
+    """
+    return "\n".join(f"#define {name} {int(v) if isinstance(v, bool) else v}" for name, v in values.items())
+
+
+def rename(text: str, prefix: str) -> str:
     """Return text whose names begin with a model's prefix instead of `model`."""
-    text = re.sub(r"\bmodel_input\b", input_type, text)
     return re.sub(r"\bMODEL_", f"{prefix.upper()}_", re.sub(r"\bmodel_", f"{prefix}_", text))
 
 
-def filled(text: str, values: Mapping[str, object]) -> str:
-    """Return text with @NAME@ replaced by its value."""
-    return re.sub(r"@(\w+)@", lambda found: str(values[found[1]]), text)
+def fill(text: str, words: Mapping[str, object], includes: Mapping[str, str]) -> str:
+    """Return text with @NAME@ replaced by its words, and each `#include "NAME"` line by the text of that name."""
+    text = re.sub(r"@(\w+)@", lambda match: str(words[match[1]]), text)
+    return re.sub(r'^#include "(.*)"$', lambda match: includes[match[1]], text, flags=re.MULTILINE)
 
 
-def resolved(text: str, features: Mapping[str, bool]) -> str:
-    """Return text without its `#if FEATURE` lines, and without what they exclude; other conditions stay.
+def live_branches(text: str, features: Mapping[str, bool]) -> str:
+    """Return what the preprocessor leaves of text under `#if` lines about features; it decides other conditions later.
 
-    >>> print(resolved("#if A && !B\\n1\\n#else\\n2\\n#endif\\n#ifdef C\\n3\\n#endif", {"A": True, "B": False}))
+    >>> print(live_branches("#if A && !B\\n1\\n#else\\n2\\n#endif\\n#ifdef C\\n3\\n#endif", {"A": True, "B": False}))
     1
     #ifdef C
     3
     #endif
     """
     lines: list[str] = []
-    open_conditions: list[bool | None] = []  # whether what follows is wanted; None: the compiler decides
+    conditions: list[bool | None] = []  # of the branches around a line; None: the compiler decides
     for line in text.splitlines():
         word = line.split(maxsplit=1)[0] if line.startswith("#") else ""
+        ours = word in ("#else", "#endif") and conditions[-1] is not None
         if word in ("#if", "#ifdef", "#ifndef"):
-            open_conditions.append(_holds(line[3:], features) if word == "#if" else None)
-            ours = open_conditions[-1] is not None
-        elif word == "#else" and open_conditions[-1] is not None:
-            open_conditions[-1], ours = not open_conditions[-1], True
+            conditions.append(_holds(line[3:], features) if word == "#if" else None)
+            ours = conditions[-1] is not None
+        elif word == "#else" and ours:
+            conditions[-1] = not conditions[-1]
         elif word == "#endif":
-            ours = open_conditions.pop() is not None
-        else:
-            ours = False
-        if not ours and False not in open_conditions:
+            conditions.pop()
+        if not ours and False not in conditions:
             lines.append(line)
     return "\n".join(lines)
 
@@ -100,11 +108,7 @@ def _holds(condition: str, features: Mapping[str, bool]) -> bool | None:
     alternatives = [[word.strip() for word in part.split("&&")] for part in condition.split("||")]
     if not all(word.removeprefix("!") in features for part in alternatives for word in part):
         return None
-    return any(all(_true(word, features) for word in part) for part in alternatives)
-
-
-def _true(word: str, features: Mapping[str, bool]) -> bool:
-    return not features[word[1:]] if word.startswith("!") else features[word]
+    return any(all(features[word.removeprefix("!")] != word.startswith("!") for word in part) for part in alternatives)
 
 
 def table(kind: str, name: str, rows: Iterable[str]) -> str:

@@ -8,10 +8,11 @@
 extern "C" {
 #endif
 
-#define MODEL_INPUTS @INPUTS@ /* @ABOUT_INPUTS@ */
-#define MODEL_OUTPUTS @OUTPUTS@ /* logits */
-#if RETRIEVAL
-#define MODEL_FEATURES @WIDTH@ /* numbers that represent a document */
+#include "public_sizes.h"
+#if TOKENS
+typedef int32_t model_input; /* a token */
+#else
+typedef float model_input;
 #endif
 
 #if INTEGERS
@@ -26,15 +27,15 @@ extern "C" {
 #if BIDIRECTIONAL
 
 /* This model reads a sequence from both ends, so it needs all of it, and a workspace of this many floats. */
-#define MODEL_WORKSPACE(length) ((size_t)(length) * @WORKSPACE@)
+#define MODEL_WORKSPACE(length) ((size_t)(length) * MODEL_FLOATS_PER_STEP)
 #else
 
 /* A stream: everything that is carried from one step to the next. Copy it to start a branch. */
 typedef struct {
-    float states[@STATES@];
+    float states[MODEL_STATES];
 #if MEAN
-    float total[@ROW@];  /* the features of all steps, added up */
-    int16_t lost[@ROW@]; /* what rounding took from each sum, in 32,000ths of the most that it can take at once */
+    float total[MODEL_ROW];  /* the features of all steps, added up */
+    int16_t lost[MODEL_ROW]; /* what rounding took from each sum, in 32,000ths of the most that it can take at once */
     uint32_t steps;      /* so far; the count holds up to four billion */
 #endif
 } model_state;
