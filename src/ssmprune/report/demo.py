@@ -48,7 +48,7 @@ def demo(
 ) -> list[DemoRow]:
     """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
 
-    engine: that of `deploy.compute` which evaluates, and whose speed is reported.
+    engine: the one of `deploy.compiled` that evaluates, and whose speed is reported.
     """
     model, images = load(CHECKPOINT), load_sample("test")
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]

@@ -9,6 +9,7 @@ import pytest
 from ssmprune.errors import InputError
 from ssmprune.tasks import cards
 from ssmprune.training import Run, train
+from ssmprune.training.log import card_of
 from toy import RECIPE, TOY
 
 
@@ -16,7 +17,7 @@ from toy import RECIPE, TOY
 def test_the_log_of_a_training_gives_its_card(tmp_path):
     recipe = dataclasses.replace(RECIPE, epochs=2, examples=80)
     result = train(TOY, recipe, Run(tmp_path, seed=3, progress=False))
-    card = cards.of_training(tmp_path / "log.jsonl")
+    card = card_of(tmp_path / "log.jsonl")
     assert (card["task"], card["model"], card["seed"], card["epochs"]) == ("toy", "s5", 3, 2)
     assert card["training_examples"] == 80
     assert card["settings"]["lr"] == recipe.lr
@@ -32,4 +33,4 @@ def test_no_card_without_a_whole_log(tmp_path, content):
     if content is not None:
         log.write_text(content)
     with pytest.raises(InputError, match="log of a training"):
-        cards.of_training(log)
+        card_of(log)
