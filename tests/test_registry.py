@@ -17,7 +17,8 @@ from ssmprune.training import recipes
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (SLOWEST,) = (block for block in BLOCKS if "CRITERION = " in block)
-(BOTH,) = (block for block in BLOCKS if "RECIPES = " in block)
+(RECIPE,) = (block for block in BLOCKS if "RECIPES = " in block)
+(APPROACH,) = (block for block in BLOCKS if "APPROACH = " in block)
 
 
 @pytest.fixture
@@ -81,9 +82,9 @@ def test_a_file_brings_an_adapter(add):
 
 
 def test_a_file_brings_recipes_and_approaches(add):
-    add(BOTH)
+    add(RECIPE + APPROACH)
     assert recipes.get("fashion", "s5", "narrow").width == 16
-    assert approaches.get("untouched").name == "untouched"
+    assert approaches.get("last-8-bit").name == "last-8-bit"
 
 
 def test_a_recipe_names_its_task_and_family(add):

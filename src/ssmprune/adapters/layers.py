@@ -74,20 +74,15 @@ class Layer:
             raise InputError(f"Layer {self.path!r}: {error}") from error
 
 
+_OTHER_CODES = (
+    *(flax_s5, s5_pytorch, annotated_s4d),
+    *(state_spaces_s4d, state_spaces_diag, state_spaces_dplr, minimal_lru),
+)
 _ADAPTERS: Registry[Adapter] = Registry(
     "adapter",
     Adapter,
     "an object of a class derived from ssmprune.Adapter",
-    shipped=(
-        *ours.ADAPTERS,
-        flax_s5.ADAPTER,
-        s5_pytorch.ADAPTER,
-        annotated_s4d.ADAPTER,
-        state_spaces_s4d.ADAPTER,
-        state_spaces_diag.ADAPTER,
-        state_spaces_dplr.ADAPTER,
-        minimal_lru.ADAPTER,
-    ),
+    shipped=(*ours.ADAPTERS, *(family.ADAPTER for family in _OTHER_CODES)),
 )
 
 

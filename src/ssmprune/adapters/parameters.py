@@ -144,15 +144,15 @@ class LayerParameters:
 
     def options(self) -> dict[str, Any]:
         """Return what our layer of this family must be built with; `Config` has the same names."""
-        common = {
+        return {
             "bidirectional": self.directions == 2,
             "conj_sym": self.conj_sym,
             "discretization": self.discretization,
             "pole_form": self.pole_form,
             "step_rescale": float(self.step_rescale),
+            "train_B": self.train_B,
+            "backward_delay": self.backward_delay,
         }
-        flat = {"train_B": self.train_B, "backward_delay": self.backward_delay}
-        return common if self.channel is None else common | flat
 
     def tensors(self, keep: Mask | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays of our layer by name, of all states or of those in `keep`."""

@@ -53,6 +53,7 @@ class Method:
     A re-fit takes over what the pruned states carried. It works on data, or without any on white noise. `prune` with
     data re-fits whatever the method.
 
+    >>> from ssmprune import pooled
     >>> slowest = Method("slowest", lambda system, evidence: system.log_poles.real, pooled)
     >>> slowest.name, slowest.refits
     ('slowest', False)
