@@ -11,7 +11,7 @@ from ssmprune.budgets import certify_model, energy_lost_by_model, search
 from ssmprune.models.checkpoint import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning.certificates import energy_lost
+from ssmprune.planning.certificates import energy_lost_by_plan
 
 
 def returned(net, budget, x, method):
@@ -127,7 +127,7 @@ def test_energy_is_measured_after_the_refit(monkeypatch):
     x = torch.randn(60, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     work = sp.Pruning(net, data=[x])
     plan = search([sp.max_energy(0.05)], work).plan
-    assert max(energy_lost(plan, work.systems, work.moments).values()) <= 0.05 + 1e-9
+    assert max(energy_lost_by_plan(plan, work.systems, work.moments).values()) <= 0.05 + 1e-9
 
 
 @kinds
@@ -139,7 +139,10 @@ def test_what_a_model_loses_is_what_its_plan_loses(family, bidirectional, delay,
     work = sp.Pruning(model(family, bidirectional, delay), method, data=[x] if with_data else None)
     plan = work.plan(0.5)
     small = work.shrink(plan)
-    lost, certificates = energy_lost(plan, work.systems, work.moments), sp.certify(plan, work.systems, work.moments)
+    lost, certificates = (
+        energy_lost_by_plan(plan, work.systems, work.moments),
+        sp.certify(plan, work.systems, work.moments),
+    )
     found, seen = energy_lost_by_model(work, small), certify_model(work, small)
     assert max(lost.values()) > 0
     for path in work.systems:

@@ -13,7 +13,7 @@ from ssmprune.bisection import ratio_for
 from ssmprune.budgets import search
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning.certificates import energy_lost
+from ssmprune.planning.certificates import energy_lost_by_plan
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -35,7 +35,7 @@ def test_the_largest_ratio_within_an_energy(kind, share):
     work = works()[kind]
 
     def lost(ratio):
-        return max(energy_lost(work.plan(ratio), work.systems, work.moments).values())
+        return max(energy_lost_by_plan(work.plan(ratio), work.systems, work.moments).values())
 
     ratio = search([sp.max_energy(share)], work).ratio
     assert lost(ratio) <= share
@@ -46,7 +46,7 @@ def test_the_surgeons_costs_add_up_to_the_energy_it_loses():
     """The share of energy is that of the layer's pruned scores, up to the ridge and what D takes over."""
     work = works()["surgeon"]
     plan = work.plan_each_layer(0.5)
-    for layer, lost in energy_lost(plan, work.systems, work.moments).items():
+    for layer, lost in energy_lost_by_plan(plan, work.systems, work.moments).items():
         costs = np.exp(plan.scores[layer][~plan.keep[layer]]).sum()
         assert lost <= costs * (1 + 1e-3) + 1e-5
 

@@ -26,12 +26,12 @@ from .errors import InputError, need_torch
 from .methods import Method
 from .planning.certificates import (
     Certificate,
-    Change,
+    Comparison,
     certify,
-    certify_changes,
-    change_between,
-    energies_lost,
+    certify_comparisons,
+    compare,
     energy_lost,
+    energy_lost_by_plan,
 )
 from .planning.limits import Limits
 from .planning.plan import Plan
@@ -254,7 +254,7 @@ class MaxEnergy(Budget):
 
     def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
         """Compute it from the moments of the unpruned model."""
-        return max(energy_lost(plan, pruning.systems, pruning.moments).values())
+        return max(energy_lost_by_plan(plan, pruning.systems, pruning.moments).values())
 
 
 class MaxGain(Budget):
@@ -420,31 +420,31 @@ def _listed(ratio: float | Budget | Sequence[Budget]) -> list[Budget]:
 
 
 def energy_lost_by_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, float]:
-    """Return what `certificates.energy_lost` does, for any modified model, not only a pruned one."""
-    return _lost(pruning, _changes(pruning, small))
+    """Return what `certificates.energy_lost_by_plan` does, for any modified model, not only a pruned one."""
+    return _lost(pruning, _compare_layers(pruning, small))
 
 
 def certify_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Certificate]:
     """Return what `certify` does, for any modified model, not only a pruned one."""
-    changes = _changes(pruning, small)
-    lost = {} if pruning.batches is None else _lost(pruning, changes)
-    return certify_changes(pruning.systems, changes, lost)
+    comparisons = _compare_layers(pruning, small)
+    lost = {} if pruning.batches is None else _lost(pruning, comparisons)
+    return certify_comparisons(pruning.systems, comparisons, lost)
 
 
-def _changes(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Change]:
+def _compare_layers(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Comparison]:
     after = read(small, unstable=pruning.unstable)
     return {
-        path: change_between(system, after[path], _D_change(pruning.model, small, path))
+        path: compare(system, after[path], _D_change(pruning.model, small, path))
         for path, system in pruning.systems.items()
     }
 
 
-def _lost(pruning: Pruning[Classifier], changes: Mapping[str, Change]) -> dict[str, float]:
+def _lost(pruning: Pruning[Classifier], comparisons: Mapping[str, Comparison]) -> dict[str, float]:
     if pruning.batches is None:
-        return energies_lost(changes)
-    systems = {path: change.difference for path, change in changes.items()}
+        return energy_lost(comparisons)
+    systems = {path: comparison.difference for path, comparison in comparisons.items()}
     refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
-    return energies_lost(changes, collect_states(pruning.model, systems, pruning.batches))
+    return energy_lost(comparisons, collect_states(pruning.model, systems, pruning.batches))
 
 
 def _D_change(whole: Classifier, small: Classifier, path: str) -> Real:

@@ -34,8 +34,8 @@ class Certificate:
     measured: float | None  # root of the share of the layer's output energy that is lost on calibration data
 
 
-class Change(NamedTuple):
-    """What becomes of a layer: before and difference have the same states, in two ways read out."""
+class Comparison(NamedTuple):
+    """A layer before, and before minus after, as systems with the same states."""
 
     before: DiagonalSystem
     difference: DiagonalSystem  # before minus after
@@ -54,19 +54,19 @@ def certify(
     (8.0, 4.0, 4.0, 2.828)
     """
     plan.check(systems)
-    lost = {} if moments is None else energy_lost(plan, systems, moments)
-    changes = {layer: _change(plan, layer, system) for layer, system in systems.items()}
-    return _certificates(systems, changes, lost, unfitted=systems.keys() - plan.C.keys())
+    lost = {} if moments is None else energy_lost_by_plan(plan, systems, moments)
+    comparisons = {layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}
+    return _certificates(systems, comparisons, lost, unfitted=systems.keys() - plan.C.keys())
 
 
-def certify_changes(
-    systems: Mapping[str, DiagonalSystem], changes: Mapping[str, Change], lost: Mapping[str, float]
+def certify_comparisons(
+    systems: Mapping[str, DiagonalSystem], comparisons: Mapping[str, Comparison], lost: Mapping[str, float]
 ) -> dict[str, Certificate]:
-    """Return the certificate of every layer after any change, such as learning; `lost` is what `energies_lost` says."""
-    return _certificates(systems, changes, lost, unfitted=set())
+    """Return the certificate of every layer after any change, such as learning; `lost` comes from `energy_lost`."""
+    return _certificates(systems, comparisons, lost, unfitted=set())
 
 
-def energy_lost(
+def energy_lost_by_plan(
     plan: Plan, systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Moments] | None = None
 ) -> dict[str, float]:
     """Return the share of every layer's output energy that a plan loses: on data, or without moments for white noise.
@@ -74,20 +74,22 @@ def energy_lost(
     It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
     """
     plan.check(systems)
-    return energies_lost({layer: _change(plan, layer, system) for layer, system in systems.items()}, moments)
+    return energy_lost({layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}, moments)
 
 
-def energies_lost(changes: Mapping[str, Change], moments: Mapping[str, Moments] | None = None) -> dict[str, float]:
-    """Return the share of every layer's output energy that a change loses; the moments are those of its states."""
-    measured = moments_of({layer: change.difference for layer, change in changes.items()}, moments)
-    return {layer: _lost(change, measured[layer]) for layer, change in changes.items()}
+def energy_lost(
+    comparisons: Mapping[str, Comparison], moments: Mapping[str, Moments] | None = None
+) -> dict[str, float]:
+    """Return the share of every layer's output energy that is lost; the moments are those of a comparison's states."""
+    measured = moments_of({layer: comparison.difference for layer, comparison in comparisons.items()}, moments)
+    return {layer: _lost(comparison, measured[layer]) for layer, comparison in comparisons.items()}
 
 
-def change_between(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Change:
+def compare(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Comparison:
     """Compare a layer with any other of its width: the states of both side by side.
 
     >>> one = DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 2]])
-    >>> change_between(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
+    >>> compare(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
     array([[[ 1.,  2., -1.]]])
     """
     both = replace(
@@ -98,18 +100,18 @@ def change_between(before: DiagonalSystem, after: DiagonalSystem, D_change: Real
         channel=None if before.channel is None or after.channel is None else np.append(before.channel, after.channel),
     )
     own = np.arange(both.n) < before.n
-    return Change(replace(both, C=both.C * own), both, D_change)
+    return Comparison(replace(both, C=both.C * own), both, D_change)
 
 
 def _certificates(
     systems: Mapping[str, DiagonalSystem],
-    changes: Mapping[str, Change],
+    comparisons: Mapping[str, Comparison],
     lost: Mapping[str, float],
     unfitted: Collection[str],
 ) -> dict[str, Certificate]:
     gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
     certificates = {}
-    for layer, (_, difference, D) in changes.items():
+    for layer, (_, difference, D) in comparisons.items():
         active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
         exact, theta = hinf(_with_feedthrough(active, -D))
         paper = float(np.linalg.norm(state_hinf(active))) if layer in unfitted else None
@@ -128,12 +130,12 @@ def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -
         return float(np.exp(np.log([paper, *(gain for other, gain in gains.items() if other != layer)]).sum()))
 
 
-def _change(plan: Plan, layer: str, system: DiagonalSystem) -> Change:
+def _compare_plan(plan: Plan, layer: str, system: DiagonalSystem) -> Comparison:
     """Return what a plan does to a layer: the same states, read out with C - C'."""
     C = np.array(system.C)
     kept = plan.keep[layer]
     C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
-    return Change(system, replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs)))
+    return Comparison(system, replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs)))
 
 
 def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
@@ -162,8 +164,8 @@ def _bound(difference: DiagonalSystem, D: Real) -> float:
     return float((np.bincount(difference.channel, norms, difference.channels) + np.abs(D)).max(initial=0))
 
 
-def _lost(change: Change, moments: Moments) -> float:
-    before, difference, D = change
+def _lost(comparison: Comparison, moments: Moments) -> float:
+    before, difference, D = comparison
     size = np.frexp(np.abs(before.C).max(initial=0))[1]  # the share does not depend on it; squares must not underflow
     W, V = (np.ldexp(weights(part), -size) for part in (before, difference))
     D = np.ldexp(D, -size)
