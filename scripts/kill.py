@@ -29,7 +29,7 @@ import torch
 from safetensors.torch import load_file
 
 import ssmprune as sp
-from ssmprune.cli import app, failures
+from ssmprune.cli import run as run_line
 from ssmprune.deploy import bundle
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
@@ -63,7 +63,7 @@ def cli(*words: object) -> None:
     """Run a command line in this process; its table is of no interest."""
     try:
         with redirect_stdout(None):
-            failures.run(app, [str(word) for word in words])
+            run_line([str(word) for word in words])
     except SystemExit as leave:
         if leave.code:
             raise RuntimeError(f"{words} left with {leave.code}") from leave
@@ -174,12 +174,17 @@ class Bench:
 
     def shrink(self, folder: Path) -> None:
         """Shrink a model over an older result."""
-        cli("shrink", self.place / "big.safetensors", self.place / "0.5.plan", "--out", folder / "small.safetensors")
+        self.replay("0.5.plan", folder)
+
+    def replay(self, plan: str, folder: Path) -> None:
+        """Prune the big model as a plan says."""
+        out = folder / "small.safetensors"
+        cli("prune", self.place / "big.safetensors", "--from-plan", self.place / plan, "--out", out)
 
     def old_model(self, folder: Path) -> None:
         """Put an older result there."""
         folder.mkdir()
-        cli("shrink", self.place / "big.safetensors", self.place / "0.25.plan", "--out", folder / "small.safetensors")
+        self.replay("0.25.plan", folder)
 
     def whole_model(self, folder: Path, reference: Path, finished: bool) -> Counter[str]:
         """Count a model that is neither the old nor the new one; when finished it must be the new one."""
@@ -210,7 +215,7 @@ class Bench:
 
     def export_c(self, folder: Path) -> None:
         """Export a model as C over older files."""
-        cli("export", self.place / "big.safetensors", "--format", "c", "--out", folder / "model.c")
+        cli("export", self.place / "big.safetensors", "--out", folder / "model.c")
 
     def old_c(self, folder: Path) -> None:
         """Put something there that the C file and its header replace."""

@@ -160,7 +160,7 @@ import numpy as np
 import ssmprune as sp
 system = sp.DiagonalSystem.from_discrete([0.5, 0.9], [[1], [1]], [[1, 1]], gain=2)
 print(sp.make_plan({"ssm": system}, ratio=0.5).kept)
-assert not any(name.split(".")[0] in ("scipy", "pandas", "safetensors", "typer") for name in sys.modules)
+assert not any(name.split(".")[0] in ("scipy", "pandas", "safetensors", "cyclopts") for name in sys.modules)
 try:
     sp.load("model.safetensors")
 except sp.InputError as error:

@@ -12,8 +12,8 @@ import torch
 import ssmprune as sp
 from ssmprune import budgets, tasks
 from ssmprune.budgets import certify_model, energy_lost_by_model, search
-from ssmprune.cli import HELP_ORDER
-from ssmprune.cli.common import show, table
+from ssmprune.cli.output import Report, table
+from ssmprune.cli.verbs import VERBS, app
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches
@@ -30,12 +30,15 @@ def checkpoint(tmp_path_factory):
     return path
 
 
-def test_prune_equals_plan_and_shrink(ssmprune, checkpoint, tmp_path):
+def test_a_plan_is_written_and_replayed(ssmprune, checkpoint, tmp_path):
     plan, small, direct = (tmp_path / name for name in ("plan.safetensors", "small.safetensors", "direct.safetensors"))
-    planned = ssmprune("plan", checkpoint, "--ratio", 0.5, "--out", plan, "--json")
+    planned = ssmprune("prune", checkpoint, "--ratio", 0.5, "--plan", plan, "--json")
     assert json.loads(planned.stdout)["layers"][-1] == {"layer": "total", "states": 32, "kept": 16, "pruned": 0.5}
-    assert ssmprune("shrink", checkpoint, plan, "--out", small).returncode == 0
-    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct).returncode == 0
+    assert list(tmp_path.iterdir()) == [plan]
+    assert ssmprune("prune", checkpoint, "--from-plan", plan, "--out", small).returncode == 0
+    again = tmp_path / "again.safetensors"
+    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct, "--plan", again).returncode == 0
+    assert again.read_bytes() == plan.read_bytes()
     for name, tensor in sp.load(small).state_dict().items():
         assert torch.equal(tensor, sp.load(direct).state_dict()[name])
     assert sum(sp.load(small).config.states) == 8
@@ -56,7 +59,7 @@ def test_calibration_makes_the_surgeon_prune(ssmprune, checkpoint, tmp_path):
 
 def test_without_data_the_surgeon_takes_inputs_for_white_noise(ssmprune, checkpoint, tmp_path):
     plan, small = tmp_path / "plan.safetensors", tmp_path / "small.safetensors"
-    shown = ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "surgeon", "--out", plan)
+    shown = ssmprune("prune", checkpoint, "--ratio", 0.5, "--method", "surgeon", "--plan", plan)
     assert "surgeon without data at 50%, C and D re-fitted" in " ".join(shown.stdout.split())
     pruned = ssmprune("prune", checkpoint, "--ratio", 0.5, "--method", "surgeon", "--out", small, "--json")
     assert json.loads(pruned.stdout)["method"] == "surgeon without data"
@@ -65,7 +68,7 @@ def test_without_data_the_surgeon_takes_inputs_for_white_noise(ssmprune, checkpo
 
 
 def test_a_plan_that_falls_short_says_so(ssmprune, checkpoint, tmp_path):
-    command = ("plan", checkpoint, "--ratio", 0.75, "--cap", 0.5, "--out", tmp_path / "plan.safetensors")
+    command = ("prune", checkpoint, "--ratio", 0.75, "--cap", 0.5, "--plan", tmp_path / "plan.safetensors")
     assert "last at 50% (asked for 75%)" in " ".join(ssmprune(*command).stdout.split())
 
 
@@ -81,15 +84,6 @@ def test_unstable_states_are_refused_or_kept(ssmprune, tmp_path):
     assert "--unstable keep" in refused.stderr
     assert ssmprune("prune", wild, "--ratio", 0.8, "--unstable", "keep", "--out", small).returncode == 0
     assert sp.read(sp.load(small), unstable="keep")["layers.1.ssm"].unstable_states.any()
-
-
-def test_mask_keeps_the_size(ssmprune, checkpoint, tmp_path):
-    plan, masked = tmp_path / "plan.safetensors", tmp_path / "masked.safetensors"
-    ssmprune("plan", checkpoint, "--ratio", 0.5, "--method", "random", "--seed", 3, "--out", plan)
-    assert ssmprune("mask", checkpoint, plan, "--out", masked).returncode == 0
-    layers = sp.load(masked).layers
-    assert [int(layer.ssm.mask.sum()) for layer in layers] == [4, 4]
-    assert sp.load(masked).config.states == (8, 8)
 
 
 def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
@@ -108,9 +102,33 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
 
 
 def test_help_lists_what_a_newcomer_needs_first(ssmprune):
-    verbs = re.findall(r"^│ ([a-z]+) ", ssmprune("--help").stdout, re.MULTILINE)
+    shown = ssmprune("--help").stdout
+    verbs = re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE)
+    assert verbs == [verb for commands in VERBS.values() for verb in commands]
     assert verbs[:3] == ["demo", "inspect", "prune"]
-    assert set(verbs) == set(HELP_ORDER)
+    assert len(verbs) == 13
+    assert re.findall(r"^╭─ (.+?) ─", shown, re.MULTILINE) == [*VERBS, "Options of every command"]
+
+
+def test_prune_shows_the_options_people_need_first(ssmprune):
+    shown = ssmprune("prune", "--help").stdout
+    first, more = shown.split("─ More options ─")
+    options = re.findall(r"^│ (--[a-z-]+)", first, re.MULTILINE)
+    assert len(options) == 10
+    assert options[:2] == ["--out", "--ratio"]
+    assert "--round-to" in more
+
+
+def test_there_are_few_options():
+    """A shared option counts for every command that has it; those of every command count once."""
+    counts = {}
+    for commands in VERBS.values():
+        for verb in commands:
+            arguments = app[verb].assemble_argument_collection()
+            counts[verb] = sum(argument.show and argument.name.startswith("--") for argument in arguments)
+    everywhere = [argument for argument in app.meta.assemble_argument_collection() if argument.show]
+    print(sum(counts.values()) + len(everywhere), counts)
+    assert sum(counts.values()) + len(everywhere) <= 110
 
 
 @pytest.mark.parametrize("file", ["weights.pt", "flax.msgpack"])
@@ -132,10 +150,12 @@ def test_no_command_is_told_as_such(ssmprune):
 def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
     assert ssmprune("export", checkpoint, "--out", tmp_path / "model.c").returncode == 0
     assert "model_step" in (tmp_path / "model.h").read_text()
-    refused = ssmprune("export", checkpoint, "--format", "onnx", "--out", tmp_path / "other.c")
+    refused = ssmprune("export", checkpoint, "--out", tmp_path / "other.tflite")
     assert refused.returncode == 2
-    assert "--format onnx does not match other.c" in refused.stderr
-    assert not (tmp_path / "other.c").exists()
+    assert "The ending of --out says the format, .c, .onnx, .pt2; got 'other.tflite'." in " ".join(
+        refused.stderr.split()
+    )
+    assert not (tmp_path / "other.tflite").exists()
 
 
 @pytest.mark.parametrize(
@@ -145,16 +165,16 @@ def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
         (["prune", "{model}", "--ratio", "0.5", "--method", "best"], "best"),
         (["prune", "{model}", "--ratio", "0.5", "--exclude", "layers.9"], "layers.9"),
         (["prune", "{model}", "--ratio", "0.5", "--cap", "-1"], "-1"),
-        (["plan", "{model}", "--ratio", "0.5", "--round-to", "0"], "0"),
+        (["prune", "{model}", "--ratio", "0.5", "--round-to", "0"], "0"),
         (["prune", "{model}", "--ratio", "0.5", "--calibrate", "nothing"], "nothing"),
         (["prune", "{model}", "--ratio", "0.5", "--calibrate", "{model}"], "{model}"),
         (["evaluate", "{model}", "--task", "chess"], "chess"),
-        (["export", "{model}", "--format", "tflite"], "tflite"),
+        (["export", "{model}", "--mode", "batch"], ".safetensors"),
         (["prune", "{folder}/absent.safetensors", "--ratio", "0.5"], "absent.safetensors"),
         (["prune", "{folder}", "--ratio", "0.5"], "{folder}"),
-        (["shrink", "{model}", "{model}"], "{model}"),
-        (["shrink", "{model}", "{folder}/absent.plan"], "absent.plan"),
-        (["mask", "{model}", "{folder}"], "{folder}"),
+        (["prune", "{model}", "--from-plan", "{model}"], "{model}"),
+        (["prune", "{model}", "--from-plan", "{folder}/absent.plan"], "absent.plan"),
+        (["prune", "{model}", "--from-plan", "{folder}"], "{folder}"),
     ],
 )
 def test_bad_input_names_the_value_and_writes_nothing(ssmprune, checkpoint, tmp_path, arguments, named):
@@ -175,10 +195,7 @@ def test_only_debug_shows_the_traceback(tmp_path, debug):
         "-m",
         "ssmprune",
         *["--debug"][:debug],
-        "mask",
-        tmp_path,
-        tmp_path,
-        "--out",
+        "inspect",
         tmp_path,
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -189,10 +206,10 @@ def test_only_debug_shows_the_traceback(tmp_path, debug):
 def test_a_calibrated_plan_travels_with_its_refit(ssmprune, checkpoint, tmp_path):
     inputs, plan, small, direct = (tmp_path / name for name in ("x.npy", "plan.st", "small.st", "direct.st"))
     np.save(inputs, np.random.default_rng(0).normal(size=(4, 30, 3)))
-    for command, out in (("plan", plan), ("prune", direct)):
-        result = ssmprune(command, checkpoint, "--ratio", 0.5, "--calibrate", inputs, "--out", out)
+    for option, out in (("--plan", plan), ("--out", direct)):
+        result = ssmprune("prune", checkpoint, "--ratio", 0.5, "--calibrate", inputs, option, out)
         assert result.returncode == 0, result.stderr
-    assert ssmprune("shrink", checkpoint, plan, "--out", small).returncode == 0
+    assert ssmprune("prune", checkpoint, "--from-plan", plan, "--out", small).returncode == 0
     for name, tensor in sp.load(small).state_dict().items():
         assert torch.equal(tensor, sp.load(direct).state_dict()[name])
 
@@ -200,13 +217,13 @@ def test_a_calibrated_plan_travels_with_its_refit(ssmprune, checkpoint, tmp_path
 def test_certificates_are_printed_and_in_the_json(ssmprune, checkpoint, tmp_path, monkeypatch):
     inputs, out = tmp_path / "x.npy", tmp_path / "plan.st"
     np.save(inputs, np.random.default_rng(0).normal(size=(60, 30, 3)))
-    plain = json.loads(ssmprune("plan", checkpoint, "-r", 0.5, "--certify", "--out", out, "--json").stdout)
+    plain = json.loads(ssmprune("prune", checkpoint, "-r", 0.5, "--certify", "--plan", out, "--json").stdout)
     found = sp.certify(sp.Plan.load(out), sp.read(sp.load(checkpoint)))
     for layer, one in found.items():
         assert plain["certificates"][layer] == dataclasses.asdict(one)
         assert one.measured is None
         assert 0 < one.exact <= one.bound
-    command = ("plan", checkpoint, "-r", 0.5, "--calibrate", inputs, "--certify", "--out", out)
+    command = ("prune", checkpoint, "-r", 0.5, "--calibrate", inputs, "--certify", "--plan", out)
     refitted = json.loads(ssmprune(*command, "--json").stdout)["certificates"]
     assert all(0 < one["measured"] < 1 and one["paper"] is None for one in refitted.values())
     monkeypatch.setenv("COLUMNS", "80")
@@ -296,7 +313,7 @@ def test_a_budget_that_holds_already_says_so(ssmprune, checkpoint, tmp_path):
 
 @pytest.mark.parametrize("words", [(), ("--ratio", 0.5, "--max-energy", 0.1)])
 def test_one_word_says_how_far_to_prune(ssmprune, checkpoint, tmp_path, words):
-    result = ssmprune("plan", checkpoint, *words, "--out", tmp_path / "plan.st")
+    result = ssmprune("prune", checkpoint, *words, "--plan", tmp_path / "plan.st")
     assert result.returncode == 2
     assert "Say how far to prune with --ratio, or with one or more of --max-energy" in " ".join(result.stderr.split())
 
@@ -318,14 +335,12 @@ def test_pruning_and_quantising_compose_and_the_file_remembers(ssmprune, checkpo
 
 
 def test_python_and_the_commands_write_the_same_history(ssmprune, checkpoint, tmp_path):
-    plan, quiet, small, direct = (tmp_path / name for name in ("plan.st", "quiet.st", "small.st", "direct.st"))
-    ssmprune("plan", checkpoint, "--ratio", 0.5, "--out", plan)
-    for line in (("mask", checkpoint, plan, "--out", quiet), ("shrink", checkpoint, plan, "--out", small)):
-        assert ssmprune(*line).returncode == 0
-    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct).returncode == 0
+    plan, small, direct = (tmp_path / name for name in ("plan.st", "small.st", "direct.st"))
+    assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct, "--plan", plan).returncode == 0
+    assert ssmprune("prune", checkpoint, "--from-plan", plan, "--out", small).returncode == 0
     model = sp.load(checkpoint)
     masked, pruned = sp.mask(model, sp.Plan.load(plan)), sp.prune(model, 0.5)
-    assert sp.load(quiet).history == masked.history == ("masked by last at 50%",)
+    assert masked.history == ("masked by last at 50%",)
     assert sp.load(small).history == sp.load(direct).history == pruned.history == ("pruned by last at 50%",)
     assert model.history == ()
     lines = [line.strip() for line in ssmprune("inspect", direct).stdout.splitlines()]
@@ -358,7 +373,7 @@ def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
     inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
     np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 3)))
     command = ("prune", checkpoint, "--ratio", 0.8, "--method", "random", "--calibrate", inputs, "--out", out, "--json")
-    facts = json.loads(ssmprune(*command, "--recover", 0.2).stdout)
+    facts = json.loads(ssmprune(*command, "--recover", "--minutes", 0.2).stdout)
     assert facts["recovery"]["after"]["damage"] <= facts["recovery"]["before"]["damage"]
     assert sum(sp.load(out).config.states) == facts["layers"][-1]["kept"] / 2 == 2
     plain, better = tmp_path / "plain.safetensors", tmp_path / "better.safetensors"
@@ -380,7 +395,7 @@ def test_recovery_brings_a_pruned_model_nearer(ssmprune, checkpoint, tmp_path):
 def test_budgets_and_certificates_are_those_of_the_recovered_model(ssmprune, checkpoint, tmp_path, monkeypatch):
     inputs, out = tmp_path / "inputs.npy", tmp_path / "small.safetensors"
     np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 3)))
-    words = ("--calibrate", inputs, "--recover", 0.05, "--certify", "--json", "--out", out)
+    words = ("--calibrate", inputs, "--recover", "--minutes", 0.05, "--certify", "--json", "--out", out)
     facts = json.loads(ssmprune("prune", checkpoint, "--max-energy", 0.9, *words).stdout)
     work, small = sp.Pruning(sp.load(checkpoint), data=[torch.from_numpy(np.load(inputs)).float()]), sp.load(out)
     lost = max(energy_lost_by_model(work, small).values())
@@ -406,7 +421,20 @@ def test_the_accuracy_that_is_printed_is_that_of_the_recovered_model(ssmprune, t
     cards.write_card(model, {"task": "toy"})
     np.save(inputs, np.random.default_rng(0).normal(size=(40, 30, 1)))
     monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
-    words = ("--max-loss", 30, "--method", "random", "--calibrate", inputs, "--recover", 0.05, "--out", out, "--json")
+    words = (
+        "--max-loss",
+        30,
+        "--method",
+        "random",
+        "--calibrate",
+        inputs,
+        "--recover",
+        "--minutes",
+        0.05,
+        "--out",
+        out,
+        "--json",
+    )
     result = ssmprune("prune", model, *words)
     facts, accuracy = json.loads(result.stdout), evaluate(sp.load(out), TOY.load("val")).accuracy
     assert "recovery" in facts
@@ -416,7 +444,8 @@ def test_the_accuracy_that_is_printed_is_that_of_the_recovered_model(ssmprune, t
 
 def test_a_table_sets_thousands_apart_and_cuts_nothing_off(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
-    show({}, False, table("Counts", [{"name": "a_rather_long_name_" * 3, "count": 12345, "whole": True}]))
+    counts = table("Counts", [{"name": "a_rather_long_name_" * 3, "count": 12345, "whole": True}])
+    Report({}, counts).show(as_json=False)
     shown = capsys.readouterr().out
     assert "12,345" in shown
     assert "True" in shown

@@ -11,6 +11,7 @@ import torch
 import ssmprune as sp
 from ssmprune import budgets, tasks
 from ssmprune.deploy import build, bundle
+from ssmprune.deploy.compiled import forward
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.quantisation.quantise import quantize
@@ -155,7 +156,6 @@ def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_pa
 
 def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, tmp_path, monkeypatch, no_graph):
     monkeypatch.setattr(build, "find_compiler", lambda: None)
-    monkeypatch.setattr(bundle, "find_compiler", lambda: None)
     (tmp_path / "empty").mkdir()
     line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--data", tmp_path / "empty")
     result = ssmprune(*line, "--out", tmp_path / "absent")
@@ -173,9 +173,14 @@ def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, 
     assert "task" not in cards.read_card(tmp_path / "bare" / "9_lives_of_cats.safetensors")
 
 
+def measure(model):
+    with forward(model, "compiled") as fast:
+        return bundle.measure(model, fast)
+
+
 def test_a_bidirectional_model_has_no_stream_to_time(tmp_path, no_graph):
     torch.manual_seed(0)
-    figures = bundle.measure(Classifier(Config("s4d", **CONFIG, bidirectional=True)))
+    figures = measure(Classifier(Config("s4d", **CONFIG, bidirectional=True)))
     assert figures["steps_per_second"] is figures["state_bytes"] is None
 
 

@@ -14,19 +14,16 @@ from unittest import mock
 
 import pytest
 import torch
-import typer
 from torch.distributed.run import get_args_parser
 
 import ssmprune as sp
 from ssmprune import tasks
 from ssmprune.cli import main
-from ssmprune.cli.common import app
-from ssmprune.models.block import measure_statistics
+from ssmprune.cli.verbs import app
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate, recipes
-from ssmprune.training.calibration_inputs import part_of
 from tiny_data import WORDS, write_cifar, write_mnist, write_speech
 from toy import PATIENCE, same
 
@@ -96,19 +93,14 @@ def test_half_the_rate_is_twice_the_step(data, tmp_path):
         right = evaluate(sp.load(file).at_rate(2), whole.replace(every=2 * trained_at).load("test", data))
         assert seen["loss"] == right.loss != evaluate(sp.load(file), whole.load("test", data)).loss
         assert seen["task_parameters"] == {"every": 2 * trained_at}
-    half, measured = whole.replace(every=2), sp.load(file).at_rate(2)
-    cards.write_card(file, {"task": "speech", "task_parameters": {}})
-    seen = ssmprune("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
-    measure_statistics(measured, [(x, None) for x in part_of(half.load("train", data), 9)])
-    assert seen["loss"] == evaluate(measured, half.load("test", data)).loss != right.loss
 
 
 def test_a_compiled_model_evaluates_the_same(data, tmp_path):
-    """At another rate and with other statistics, too: what is compiled is the model as it stands."""
+    """At another rate, too: what is compiled is the model as it stands."""
     file = tmp_path / "model.safetensors"
     torch.manual_seed(0)
     sp.save(Classifier(Config(family="s5", inputs=1, outputs=len(WORDS), width=4, states=(4,))), file)
-    words = ("evaluate", file, "--task", "speech", "--data", data, "--every", 2, "--measure", 9)
+    words = ("evaluate", file, "--task", "speech", "--data", data, "--every", 2)
     in_torch, compiled = (ssmprune(*words, "--engine", engine) for engine in ("torch", "compiled"))
     assert (in_torch["engine"], compiled["engine"]) == ("torch", "compiled")
     assert compiled["accuracy"] == in_torch["accuracy"]
@@ -189,8 +181,7 @@ def test_two_devices_are_one_training(trained, data, tmp_path):
 
 
 def test_torchrun_leaves_every_option_of_ours_alone():
-    command = typer.main.get_command(app).commands["train"]
-    options = [name for option in command.params for name in option.opts if name.startswith("-")]
+    options = [name for argument in app["train"].assemble_argument_collection() for name in argument.names]
     words = ["train", "smnist", *(word for name in options for word in (name, "1"))]
     assert get_args_parser().parse_args(["-m", "ssmprune", *words]).training_script_args == words
 

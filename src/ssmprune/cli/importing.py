@@ -1,4 +1,4 @@
-"""The command that brings other people's models in."""
+"""Commands that bring models of other codebases in, and that list what ssmprune knows."""
 
 from __future__ import annotations
 
@@ -7,48 +7,67 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-import typer
+from cyclopts import Parameter
 
-from .. import adapters
+from .. import adapters, tasks
 from ..adapters import Adapter
 from ..adapters.tree_files import load_tree
 from ..errors import InputError
+from ..methods import criteria, named
 from ..models import save
-from .common import Json, Out, app, show, table
+from ..sweeps import approaches
+from .options import Out
+from .output import Report, table
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
 
-KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    float: ((float, int), "a number"),
-    int: ((int,), "a whole number"),
-    str: ((str,), "a word"),
-}
-ANY = ((bool, float, int, str), "a value")
+NAMES = {bool: "true or false", float: "a number", int: "a whole number", str: "a word"}
 
 
-@app.command("import")
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """Where a model comes from and goes to."""
+
+    family: Annotated[str, Parameter(alias="-f")]
+    """The codebase it comes from, such as flax_s5."""
+    out: Out
+
+
 def import_(
-    file: Annotated[Path, typer.Argument(help="A Flax tree (.msgpack) or a torch state dict (.pt, .safetensors).")],
-    family: Annotated[str, typer.Option("--family", "-f", help="The codebase it comes from, such as flax_s5.")],
-    out: Out,
-    answers: Annotated[list[str] | None, typer.Argument(metavar="NAME=VALUE...")] = None,
-    as_json: Json = False,
-) -> None:
+    file: Annotated[Path, Parameter(help="A Flax tree (.msgpack) or a torch state dict (.pt, .safetensors).")],
+    /,
+    *answers: Annotated[str, Parameter(name="NAME=VALUE", help="What the file does not record, as in prenorm=true.")],
+    options: ImportOptions,
+) -> Report:
     """Turn a classifier from another codebase into ours, with the same outputs.
 
     What the file does not record is given as NAME=VALUE. OUT is a .safetensors file, or a folder for model.safetensors.
     """
-    model = import_model(load_tree(file), family, dict(map(_split, answers or [])))
+    out = options.out
+    model = import_model(load_tree(file), options.family, dict(map(_split, answers)))
     target = out if out.suffix == ".safetensors" else out / "model.safetensors"
     save(model, target)
     config = model.config.to_dict()
     rows = [{"entry": name, "value": value} for name, value in config.items()]
-    show({"out": str(target), "config": config}, as_json, table(f"{file} -> {target}", rows))
+    return Report({"out": str(target), "config": config}, table(f"{file} -> {target}", rows))
+
+
+def list_() -> Report:
+    """List methods, what else sweeps can compare, criteria, model families and tasks."""
+    names = {
+        "methods": sorted(named()),
+        "also in sweeps": sorted(approaches.found().keys() - named().keys()),
+        "criteria": sorted(criteria()),
+        "families": sorted(adapters.found()),
+        "tasks": sorted(tasks.found()),
+    }
+    rows = [{"kind": kind, "names": ", ".join(members)} for kind, members in names.items()]
+    return Report(names, table("What ssmprune knows", rows))
 
 
 def import_model(tree: dict[str, Any], family: str, answers: dict[str, Any]) -> Classifier:
@@ -69,10 +88,16 @@ def import_model(tree: dict[str, Any], family: str, answers: dict[str, Any]) -> 
 
 @dataclass(frozen=True)
 class Question:
-    """What an importer may want to know: its type says which answers there are."""
+    """What an importer may want to know, and which answers its type allows."""
 
-    type: Any  # bool, float, int, str, or a Literal of words; "or None" is left out
+    type: Any
     needed: bool
+
+    @property
+    def choices(self) -> list[Any]:
+        """The words of a Literal and the other types that are allowed."""
+        kinds = [kind for kind in (get_args(self.type) or [self.type]) if kind is not NoneType]
+        return [choice for kind in kinds for choice in (get_args(kind) or [kind])]
 
     @property
     def expected(self) -> str:
@@ -81,38 +106,27 @@ class Question:
         >>> Question(Literal["mean", "last", "none"], needed=True).expected
         'mean, last or none'
         """
-        if get_origin(self.type) is Literal:
-            *words, last = map(str, get_args(self.type))
-            return f"{', '.join(words)} or {last}" if words else last
-        return KINDS.get(self.type, ANY)[1]
+        *words, last = (NAMES.get(choice, str(choice)) for choice in self.choices)
+        return f"{', '.join(words)} or {last}" if words else last
 
     def allows(self, value: Any) -> bool:
         """Tell whether this is an answer."""
-        if get_origin(self.type) is Literal:
-            return value in get_args(self.type)
-        return type(value) in KINDS.get(self.type, ANY)[0]
+        kinds = {int, float} if type(value) is int else {type(value)}
+        return any(value == choice if isinstance(choice, str) else choice in kinds for choice in self.choices)
 
 
 def _options(adapter: Adapter) -> dict[str, Question]:
     """Return the adapter's own options; it says which of them a file does not record."""
-    kind: Any = type(adapter)
-    names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
-    types = get_type_hints(kind)
-    return {name: Question(_without_none(types[name]), name in adapter.asked) for name in names}
+    types = get_type_hints(type(adapter))
+    names: list[str] = [field.name for field in fields(adapter)] if is_dataclass(adapter) else []
+    return {name: Question(types[name], name in adapter.asked) for name in names}
 
 
-def _arguments(function: Callable[..., Any]) -> dict[str, Question]:
+def _arguments(importer: Callable[..., Any]) -> dict[str, Question]:
     """Return the questions that the keyword arguments of an importer are."""
-    types = get_type_hints(function)
-    arguments = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return {p.name: Question(_without_none(types[p.name]), p.default is p.empty) for p in arguments}
-
-
-def _without_none(kind: Any) -> Any:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    others = [choice for choice in get_args(kind) if choice is not NoneType]
-    return others[0] if len(others) == 1 else kind
+    types = get_type_hints(importer)
+    arguments = [p for p in inspect.signature(importer).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return {p.name: Question(types[p.name], p.default is p.empty) for p in arguments}
 
 
 def _check(answers: dict[str, Any], questions: dict[str, Question]) -> None:

@@ -1,113 +1,218 @@
-"""Commands that compare ways of pruning over whole models."""
+"""Commands that compare ways of pruning: `sweep` and its `report` on models of one's own, `demo` on the bundled one."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import InputError, need_torch
+from ..files import check_writable, write_atomically
 from ..progress import Bar
-from .common import Data, Engine, Json, Module, Threads, app, prepare, show, table
+from .options import MORE, Count, DataFolder, Engine, Threads, prepare
+from .output import Report, say, table
 
 if TYPE_CHECKING:
+    from ..sweeps import Session, Sweep
     from ..sweeps.store import Results
-    from ..sweeps.sweeping import Session
 
-RunnerOptions = tuple[str | None, int | None, int]  # address, workers, threads
-Folder = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; an interrupted sweep resumes.")]
-Ratios = Annotated[str, typer.Option("--ratios", help="FIRST:LAST:STEP, or a comma-separated list.")]
-Seeds = Annotated[str, typer.Option("--seeds", help="Seeds for the random approaches, comma-separated.")]
-Examples = Annotated[int, typer.Option("--examples", min=1, help="How many test examples to evaluate.")]
-FinalExamples = Annotated[
-    int | None, typer.Option("--final-examples", min=1, help="Test examples for what --max-loss finds; by default all.")
-]
-RunnerName = Annotated[str, typer.Option("--runner", help="local, or ray to run on a cluster.")]
-Address = Annotated[
-    str | None, typer.Option("--address", help="Address of a Ray cluster; by default one is started here.")
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Number of Ray workers; by default as many as fit.")
-]
+PICTURES = (".png", ".pdf", ".svg")
+BEGIN = (
+    "An S5 that reads handwritten digits pixel by pixel is pruned by five methods at ten ratios and tested on 1,000 "
+    "images each time. This takes a few minutes."
+)
+WHY_ANSWERS = (
+    "At 100% one pair of states stays in every layer and the rest of the network is intact, so the model still "
+    "answers, though it remembers little."
+)
 
 
-@app.command()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """What is compared, on which examples, and where that is computed."""
+
+    out: Annotated[Path, Parameter(alias="-o")]
+    """Folder for the results; an interrupted sweep resumes."""
+    task: str | None = None
+    """A task from `ssmprune list`; by default the card's."""
+    methods: Annotated[str | None, Parameter(alias="-m")] = None
+    """Comma-separated names; by default all."""
+    ratios: str = "0.1:1.0:0.1"
+    """FIRST:LAST:STEP, or a comma-separated list."""
+    seeds: str = "0"
+    """Seeds for the random approaches, comma-separated."""
+    examples: Count = 2000
+    """How many test examples to evaluate."""
+    max_loss: float | None = None
+    """Also find the largest ratio that costs at most this many points."""
+    final_examples: Annotated[Count | None, Parameter(group=MORE)] = None
+    """Test examples for what --max-loss finds; by default all."""
+    every: Annotated[Count, Parameter(group=MORE)] = 1
+    """Keep every n-th sample, with steps longer by that factor."""
+    speed: Annotated[bool, Parameter(group=MORE)] = False
+    """Also measure how much faster each model is in torch."""
+    data: DataFolder = None
+    engine: Engine = "torch"
+    runner: Annotated[str, Parameter(group=MORE)] = "local"
+    """local, or ray to run on a cluster."""
+    address: Annotated[str | None, Parameter(group=MORE)] = None
+    """Address of a Ray cluster; by default one is started here."""
+    workers: Annotated[Count | None, Parameter(group=MORE)] = None
+    """Number of Ray workers; by default as many as fit."""
+    threads: Threads = None
+
+    @property
+    def plan(self) -> Sweep:
+        """The cells to fill."""
+        from ..sweeps import approaches
+        from ..sweeps.sweeping import ALL, Sweep
+
+        return Sweep(
+            methods=self.methods.split(",") if self.methods else approaches.default(),
+            ratios=parse_ratios(self.ratios),
+            seeds=[_number(seed, int, "--seeds") for seed in self.seeds.split(",")],
+            examples=self.examples,
+            every=self.every,
+            speed=self.speed,
+            max_loss=self.max_loss,
+            final_examples=self.final_examples or ALL,
+        )
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
+        from ..deploy.compiled import choose_engine
+        from ..sweeps import runners
+        from ..sweeps.sweeping import Session
+
+        if self.engine in ("local", "ray"):
+            raise InputError(
+                f"--engine says what computes: torch, compiled or auto; where it runs is --runner {self.engine}."
+            )
+        choose_engine(self.engine)  # before a cluster is asked
+        with runners.start(self.runner, self.address, self.workers, self.threads or 1) as runner, Bar() as bar:
+
+            def watch(text: str, done: int, total: int) -> None:
+                bar.total = total
+                bar.show(done, text)
+
+            yield Session(self.data, runner, self.engine, _typed_command(self.data), watch)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What to make of the results."""
+
+    out: Annotated[Path, Parameter(alias="-o")] = Path("report.html")
+    """A page (.html), a table (.md) or the trade-off curves (.png, .pdf, .svg)."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """Where to draw the curves, and what computes."""
+
+    out: Annotated[Path | None, Parameter(alias="-o")] = None
+    """Where to draw the curves; by default demo.png, if matplotlib is installed."""
+    engine: Engine = "torch"
+
+
 def sweep(
-    checkpoints: Annotated[list[Path], typer.Argument(help="Models saved by ssmprune, with a card or --task.")],
-    out: Folder,
-    task: Annotated[
-        str | None, typer.Option("--task", help="A task from `ssmprune list`; by default the card's.")
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option("--methods", "-m", help="Comma-separated names; by default all.")
-    ] = None,
-    ratios: Ratios = "0.1:1.0:0.1",
-    seeds: Seeds = "0",
-    examples: Examples = 2000,
-    max_loss: Annotated[
-        float | None,
-        typer.Option("--max-loss", help="Also find the largest ratio that costs at most this many points."),
-    ] = None,
-    final_examples: FinalExamples = None,
-    every: Annotated[
-        int, typer.Option("--every", min=1, help="Keep every n-th sample, with steps longer by that factor.")
-    ] = 1,
-    speed: Annotated[
-        bool, typer.Option("--speed", help="Also measure how much faster each model is in torch.")
-    ] = False,
-    data: Data = None,
-    module: Module = None,
-    engine: Engine = "torch",
-    runner: RunnerName = "local",
-    address: Address = None,
-    workers: Workers = None,
-    threads: Threads = None,
-    as_json: Json = False,
-) -> None:
+    *checkpoints: Annotated[Path, Parameter(help="Models saved by ssmprune, with a card or --task.")],
+    options: SweepOptions,
+) -> Report:
     """Prune models by every method at every ratio and evaluate them; if interrupted, the same command resumes."""
-    prepare(threads)
-    from ..sweeps import approaches
-    from ..sweeps.sweeping import ALL, Sweep, entries
-    from ..sweeps.sweeping import sweep as run
+    if not checkpoints:
+        raise InputError("Name the models to sweep: `ssmprune sweep CHECKPOINT ... --out FOLDER`.")
+    prepare(options.threads)
+    from ..report.table_formats import Table
+    from ..report.tables import accuracy_table
+    from ..sweeps.sweeping import entries, sweep
 
-    plan = Sweep(
-        methods=methods.split(",") if methods else approaches.default(),
-        ratios=parse_ratios(ratios),
-        seeds=_parse_seeds(seeds),
-        examples=examples,
-        every=every,
-        speed=speed,
-        max_loss=max_loss,
-        final_examples=final_examples or ALL,
-    )
-    swept = entries(checkpoints, task)
-    with open_session(data, engine, runner, (address, workers, threads or 1)) as session:
-        results = run(swept, plan, out, session)
-    _show(results, as_json)
+    plan, swept = options.plan, entries(checkpoints, options.task)
+    with options.session() as session:
+        results = sweep(swept, plan, options.out, session)
+    made: Table = accuracy_table(results)
+    rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
+    facts = {"results": str(results.folder), "cells": len(results.cells)}
+    return Report(facts, table(made.title, rows, " ".join(made.notes)))
 
 
-@contextmanager
-def open_session(data: Path | None, engine: str, runner: str, options: RunnerOptions) -> Iterator[Session]:
-    """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
+def report(
+    results: Annotated[Path, Parameter(help="A folder written by `ssmprune sweep`.")],
+    /,
+    options: ReportOptions = ReportOptions(),  # noqa: B008 (frozen)
+) -> Report:
+    """Write the results of a sweep as a page to explore offline, a table or a figure, by the ending of --out."""
+    need_torch()
+    from ..sweeps.store import Results
+
+    out = options.out
+    facts = {"out": str(out), **_write_results(Results.read(results), out)}
+    return Report(facts, table("Report", [{**facts, "bytes": out.stat().st_size}]))
+
+
+def _write_results(results: Results, out: Path) -> dict[str, Any]:
+    """Write a page, a table or a figure; return what there is to say about it."""
+    from ..report import draw_sweep, page, table_formats
+    from ..report.style import save_figure
+    from ..report.tables import accuracy_table
+
+    if out.suffix in (".html", ".htm"):
+        return page.write(results, out)
+    if out.suffix == ".md":
+        write_atomically(out, f"{table_formats.markdown(accuracy_table(results))}\n".encode())
+    elif out.suffix in PICTURES:
+        save_figure(draw_sweep(results), out)
+    else:
+        raise InputError(f"A report is a page (.html), a table (.md) or a figure (.png, .pdf, .svg); got {str(out)!r}.")
+    return {}
+
+
+def demo(options: DemoOptions = DemoOptions()) -> Report:  # noqa: B008 (frozen)
+    """Prune a trained model that ships with ssmprune and show how much accuracy each method keeps."""
+    out = options.out
+    if out is None and find_spec("matplotlib"):
+        out = Path("demo.png")
+    if out is not None and out.suffix not in PICTURES:
+        raise InputError(f"The curves are drawn to a .png, .pdf or .svg file; got {str(out)!r}.")
+    say(BEGIN)
+    if out is not None:
+        check_writable(out)
+    prepare()
     from ..deploy.compiled import choose_engine
-    from ..sweeps import runners
-    from ..sweeps.sweeping import Session
+    from ..report import demo, style
 
-    if engine in ("local", "ray"):
-        raise InputError(f"--engine says what computes: torch, compiled or auto; where it runs is --runner {engine}.")
-    choose_engine(engine)  # before a cluster is asked
-    with runners.start(runner, *options) as chosen, Bar() as bar:
-
-        def watch(text: str, done: int, total: int) -> None:
-            bar.total = total
-            bar.show(done, text)
-
-        yield Session(data, chosen, engine, typed_command(data), watch)
+    engine = choose_engine(options.engine)
+    if out is not None:
+        style.need_matplotlib()
+    with Bar("Pruning and evaluating", demo.EVALUATIONS) as bar:
+        rows = demo.demo(bar.update, engine=engine)
+    if out is not None:
+        style.save_figure(demo.picture(rows), out)
+        say(f"Curves drawn to {out}")
+    title = "Trained sMNIST S5, 1,000 test images: accuracy after pruning, no retraining"
+    readable = [
+        {
+            "pruned": f"{row.ratio:.0%}",
+            "states": row.states,
+            "size": f"{row.parameters / 1000:.0f}k",
+            "speed": f"{row.speed:.2f}x",
+        }
+        | {name: f"{accuracy:.1%}" for name, accuracy in row.accuracy.items()}
+        for row in rows
+    ]
+    facts = {"rows": [asdict(row) for row in rows], "picture": str(out) if out else None}
+    return Report(facts, table(title, readable, WHY_ANSWERS))
 
 
 def parse_ratios(text: str) -> list[float]:
@@ -125,14 +230,10 @@ def parse_ratios(text: str) -> list[float]:
     return [float(first + k * step) for k in range(int((last - first) / step) + 1)]
 
 
-def typed_command(data: Path | None) -> str:
+def _typed_command(data: Path | None) -> str:
     """Return what was typed, without where the data lies."""
     words = ["DATA" if data is not None and word == str(data) else word for word in sys.argv[1:]]
     return " ".join(["ssmprune", *words])
-
-
-def _parse_seeds(text: str) -> list[int]:
-    return [_number(seed, int, "--seeds") for seed in text.split(",")]
 
 
 def _number(text: str, kind: Any, option: str) -> Any:
@@ -140,12 +241,3 @@ def _number(text: str, kind: Any, option: str) -> Any:
         return kind(text.strip())
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(f"{option} takes numbers; got {text!r}.") from error
-
-
-def _show(results: Results, as_json: bool) -> None:
-    from ..report.tables import accuracy_table
-
-    made = accuracy_table(results)
-    rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
-    readable = table(made.title, rows, " ".join(made.notes))
-    show({"results": str(results.folder), "cells": len(results.cells)}, as_json, readable)

@@ -16,9 +16,8 @@ import numpy as np
 from ..files import new_folder
 from ..models.checkpoint import parameters, save
 from ..models.classifier import Classifier
-from .build import find_compiler
 from .c import export_c, takes_standard_header
-from .compiled import Compiled, forward
+from .compiled import Compiled, Forward
 from .onnx import export_onnx
 
 STREAMS, STEPS, ROUNDS = 64, 20, 15  # many streams side by side, to amortise the overhead of a call
@@ -51,17 +50,12 @@ def new_bundle(folder: Path, name: str, model: Classifier) -> Iterator[tuple[Pat
         yield checkpoint, {path.name: path.stat().st_size for path in sorted(place.iterdir())}
 
 
-def measure(model: Classifier) -> dict[str, Any]:
-    """Return how large a model is and, if there is a compiler, how much memory and time a stream takes in C."""
-    config = model.config
-    states = sum(config.states) * (2 if config.conj_sym else 1)
-    figures: dict[str, Any] = {"states": states, "parameters": parameters(model)}
-    if not find_compiler():
-        return figures
-    with forward(model, "compiled") as fast:
-        assert isinstance(fast, Compiled)
-        figures["state_bytes"] = fast.state_bytes
-        figures["steps_per_second"] = None if config.bidirectional else steps_per_second(fast)
+def measure(model: Classifier, forward: Forward) -> dict[str, Any]:
+    """Return how large a model is and, if `forward` computes it in C, how much memory and time a stream takes."""
+    figures: dict[str, Any] = {"states": sum(model.layer_states.values()), "parameters": parameters(model)}
+    if isinstance(forward, Compiled):
+        figures["state_bytes"] = forward.state_bytes
+        figures["steps_per_second"] = None if model.config.bidirectional else steps_per_second(forward)
     return figures
 
 

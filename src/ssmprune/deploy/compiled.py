@@ -198,11 +198,14 @@ def choose_engine(engine: str) -> str:
 
 
 @contextmanager
-def forward(model: nn.Module, engine: str = "torch") -> Iterator[Forward]:
+def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forward]:
     """Yield what computes a model's logits, in evaluation mode, on as many threads as torch may use.
 
     A compiled model is not kept: most models, such as those of a sweep, are evaluated once and never again.
     """
+    if not isinstance(engine, str):  # what an outer call has yielded
+        yield engine
+        return
     if choose_engine(engine) == "torch":
         was_training = model.training
         try:

@@ -189,7 +189,9 @@ class Plan:
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan written by `save`."""
         if not Path(path).exists():
-            raise InputError(f"There is no plan at {path}; make one with `ssmprune plan CKPT --ratio R --out {path}`.")
+            raise InputError(
+                f"There is no plan at {path}; make one with `ssmprune prune CKPT --ratio R --plan {path}`."
+            )
         tensors, texts = load_tensors(path)
         check_format(path, texts, FORMAT, VERSION)
         try:

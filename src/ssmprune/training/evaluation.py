@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from ..calibration.answers import logits_and_labels
 from ..calibration.record import evaluating
-from ..deploy.compiled import forward
+from ..deploy.compiled import Forward, forward
 from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks.task import Batch, Split, Task
@@ -75,7 +75,7 @@ def evaluate(
     model: nn.Module,
     data: Split | Iterable[Any],
     batch: int = 50,
-    engine: str = "torch",
+    engine: str | Forward = "torch",
     tick: Tick = lambda count: None,
 ) -> Score:
     """Return the loss and accuracy of a classifier on labelled data.
@@ -108,7 +108,7 @@ def tally_split(
     split: Split,
     batch: int,
     indices: NDArray[np.int64] | None = None,
-    engine: str = "torch",
+    engine: str | Forward = "torch",
     tick: Tick = lambda count: None,
 ) -> Tensor:
     """Return the `tally` of a model on the examples `indices` of a split, by default all of them."""
@@ -129,7 +129,7 @@ def answers(
 
 @torch.no_grad()
 def _answer(
-    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64] | None, engine: str
+    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64] | None, engine: str | Forward
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield logits and labels, batch by batch; the model is in evaluation mode meanwhile."""
     check_fits(model, split)

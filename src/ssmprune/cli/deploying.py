@@ -1,0 +1,191 @@
+"""Commands that make models ready for where they run: `quantize`, `export`, and `deploy`, which does it all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Group
+
+from ..budgets import certify_model
+from ..errors import InputError, need_torch
+from ..files import check_new_folder, check_writable
+from ..models import load, save
+from ..tasks import cards
+from .deciding import PruningOptions, find_plan
+from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
+from .output import Report, literal, say, table
+from .pruning import certificate_facts, certificate_table
+
+if TYPE_CHECKING:
+    from ..models.classifier import Classifier
+    from ..tasks.task import Split
+
+Bits = Annotated[int, Parameter(converter=parse_whole_number, help="Bits per weight: 8 or 4.")]
+ROWS = {  # of the table that `deploy` prints, with the names of the card
+    "states": ("states", "{:,}"),
+    "parameters": ("parameters", "{:,}"),
+    "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
+    "state of a stream in C, bytes": ("state_bytes", "{:,}"),
+    "steps per second in C": ("steps_per_second", "{:,.0f}"),
+    "accuracy": ("accuracy", "{:.2%}"),
+}
+FORMATS = {".c": "c", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class QuantizeOptions(CalibrationOptions):
+    """How to round weights, on which data."""
+
+    out: Out
+    bits: Bits = 8
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Where to write a model, and for which use."""
+
+    out: Annotated[Path, Parameter(alias="-o")]
+    """Its ending says the format: .c, .onnx or .pt2 (torch.export)."""
+    mode: str = "sequence"
+    """sequence, or stream: one step at a time, state in and state out. C has both."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DeployOptions(PruningOptions):
+    """How far to prune, by which method, on which data, and how to round weights."""
+
+    out: Annotated[Path, Parameter(alias="-o")] = field()
+    """A new folder for all files."""
+    bits: Bits = 8
+
+
+def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
+    """Round the large weights of a model to 8 or 4 bits; --calibrate makes rounding errors offset one another."""
+    prepare()
+    out = options.out
+    check_writable(out)
+    from ..quantisation.quantise import quantize
+
+    model = load(checkpoint)
+    cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
+    small = quantize(model, options.bits, data=options.load(checkpoint), sequences=None)
+    save(small, out)
+    cards.copy_card(checkpoint, out)
+    before, after = (path.stat().st_size for path in (checkpoint, out))
+    facts = {"bits": options.bits, "bytes before": before, "bytes after": after, "out": str(out)}
+    return Report(facts | {"history": small.history}, table(str(checkpoint), [facts]))
+
+
+def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
+    """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
+    need_torch()
+    from ..deploy.c import export_c
+    from ..deploy.onnx import export_onnx, export_torch
+
+    out = options.out
+    if out.suffix not in FORMATS:
+        raise InputError(f"The ending of --out says the format, {', '.join(FORMATS)}; got {out.name!r}.")
+    format, mode = FORMATS[out.suffix], options.mode
+    if format == "c":
+        export_c(load(checkpoint), out)
+        mode = "sequence and stream"
+    else:
+        write = export_onnx if format == "onnx" else export_torch
+        write(load(checkpoint), out, mode=mode)
+    facts = {"format": format, "mode": mode, "bytes": out.stat().st_size, "out": str(out)}
+    return Report(facts, table(str(checkpoint), [facts]))
+
+
+def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
+    """Prune and quantise a model and write it in every form to a new folder, with a card of the gains and costs.
+
+    The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
+    graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on --examples
+    test examples if the task's data are available.
+    """
+    prepare()
+    from ..deploy import bundle
+    from ..quantisation.quantise import check_bits, quantize
+
+    bits, folder = options.bits, options.out
+    check_bits(bits)
+    check_new_folder(folder)
+    say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
+    split = _test_examples(checkpoint, options)
+    found = find_plan(
+        checkpoint, options, finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None)
+    )
+    small = found.model
+    assert small is not None  # there is something to finish
+    certificates = certify_model(found.pruning, small) if options.certify else {}
+    say("Measuring the size, speed and accuracy of the model before and after.")
+    name, whole = bundle.bundle_name(checkpoint), found.pruning.model
+    before, after = (_measure(model, split) for model in (whole, small))
+    before["checkpoint_bytes"] = checkpoint.stat().st_size
+    card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
+    card |= {"budgets": found.notes} if found.notes else {}
+    card |= {"certificates": certificate_facts(certificates)} if certificates else {}
+    say("Writing the checkpoint, C and ONNX.")
+    with bundle.new_bundle(folder, name, small) as (written, sizes):
+        card |= {"files": sizes, "after": after | {"checkpoint_bytes": sizes[written.name]}}
+        cards.write_card(written, card)
+    bounds = [certificate_table(certificates)] if certificates else []
+    changes, files = _tables(card, folder)
+    return Report(card | {"out": str(folder)}, Group(changes, *bounds, *map(literal, found.notes), files))
+
+
+def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
+    """Return test examples of the model's task; None, with a word on stderr, if the data are missing."""
+    from ..tasks.data import as_found, data_folder
+    from ..tasks.task import fewer
+    from ..training.evaluation import check_fits
+
+    root, name = options.calibration.data, options.task_name(checkpoint)
+    if root is not None:
+        data_folder(root)  # one that is named must exist
+    if name is None:
+        return None
+    task = cards.task_of(checkpoint, name)
+    try:
+        with as_found():
+            split = fewer(task.load("test", root), options.examples)
+    except InputError as error:
+        say(f"Accuracies are left out. {error}")
+        return None
+    check_fits(load(checkpoint), split)
+    return split
+
+
+def _measure(model: Classifier, split: Split | None) -> dict[str, Any]:
+    """Measure a model in C where there is a compiler, and count its right answers."""
+    from ..deploy import bundle
+    from ..deploy.compiled import forward
+    from ..training import evaluate
+
+    with forward(model, "auto") as engine:
+        figures = bundle.measure(model, engine)
+        if split is not None:
+            score = evaluate(model, split, engine=engine)
+            figures |= {"accuracy": score.accuracy, "examples": score.examples}
+    return figures
+
+
+def _tables(card: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    """Return what a model was and what it became, and the files that were written."""
+    rows = [
+        {"": title, **{when: _text(card[when].get(key), form) for when in ("before", "after")}}
+        for title, (key, form) in ROWS.items()
+    ]
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}  # the card's is in no card
+    files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in sizes.items()])
+    return table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]]), files
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

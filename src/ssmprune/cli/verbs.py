@@ -1,0 +1,90 @@
+"""The app: its verbs under headings for newcomers, and the options of every command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from cyclopts import App, Group, Parameter
+
+from .. import __version__
+from ..errors import InputError
+from ..registry import add_module
+from . import failures
+from .deploying import deploy, export, quantize
+from .importing import import_, list_
+from .options import ARGUMENTS, EVERYWHERE, OPTIONS
+from .output import Report
+from .pruning import inspect, prune, recover
+from .sweeping import demo, report, sweep
+from .training import evaluate, train
+
+VERBS: dict[str, dict[str, Callable[..., Report | None]]] = {
+    "Start here": {"demo": demo, "inspect": inspect, "prune": prune, "evaluate": evaluate, "list": list_},
+    "Make it smaller still": {"recover": recover, "quantize": quantize},
+    "Take models in and out": {"import": import_, "export": export, "deploy": deploy},
+    "Train and compare": {"train": train, "sweep": sweep, "report": report},
+}
+
+app = App(
+    name="ssmprune",
+    help="Make trained diagonal state space models smaller and faster, without retraining.",
+    help_format="markdown",
+    help_flags=["--help"],
+    version=__version__,
+    version_flags=["--version"],
+    default_parameter=Parameter(negative=(), show_default=lambda value: value or None),
+    group_arguments=ARGUMENTS,
+    group_parameters=OPTIONS,
+    group_commands=EVERYWHERE,
+)
+for heading, verbs in VERBS.items():
+    group = Group.create_ordered(heading, sort_key=0)
+    for place, (verb, function) in enumerate(verbs.items()):
+        app.command(function, name=verb, group=group, sort_key=place)
+app.meta.suppress_keyboard_interrupt = False  # `failures` reports it
+
+
+@app.meta.default
+def launch(
+    *words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    module: Annotated[
+        list[Path] | None,
+        Parameter(
+            group=EVERYWHERE,
+            metavar="FILE.py",
+            help="A Python file that brings your own criteria, methods, adapters or tasks; it is executed.",
+        ),
+    ] = None,
+    json: Annotated[bool, Parameter(group=EVERYWHERE, help="Print JSON instead of a table.")] = False,
+    debug: Annotated[bool, Parameter(group=EVERYWHERE, help="Show the traceback of an error.")] = False,
+) -> int:
+    """Run one command and return its exit code; `failures` looks for --debug."""
+    if not words:
+        app.help_print()
+        raise InputError("A command is missing. Try `ssmprune --help`.")
+    command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    for path in module or []:
+        add_module(path)
+    result: Any = command(*bound.args, **bound.kwargs)
+    if not isinstance(result, Report):  # --help and --version have printed what there is to say; so has process 0
+        return 0
+    result.show(json)
+    return result.exit_code
+
+
+def run(arguments: Sequence[str]) -> NoReturn:
+    """Run a command line and leave the process; what the user can fix is one line on stderr and exit code 2."""
+    failures.leave_with(_launch, arguments)
+
+
+def _launch(arguments: Sequence[str]) -> int:
+    code: int | None = app.meta(arguments, print_error=False, exit_on_error=False, result_action="return_value")
+    return code or 0
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    run(sys.argv[1:])
