@@ -42,13 +42,13 @@ class Diverged(InputError):
 
 @dataclass(frozen=True)
 class Run:
-    """Where a training is kept, its seed, and how it is watched; a folder with a saved state is resumed."""
+    """Where a training is kept, its seed, and whether it shows progress; a folder with a saved state is resumed."""
 
     folder: Path
     seed: int = 0
     save_every: int = 100  # steps
     progress: bool = True
-    card: dict[str, Any] = field(default_factory=dict)  # what the cards of its checkpoints say besides
+    card: dict[str, Any] = field(default_factory=dict)  # further entries for the cards of its checkpoints
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def train(
 
 
 def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
-    """Fetch or draw the data of a training; refuse a model that does not fit them, and a batch that has no shares."""
+    """Fetch or draw the data of a training; refuse a model that does not fit them or a batch that cannot be shared."""
     task = task.replace(**recipe.task)
     examples = task.load("train", root)
     if start is not None:
@@ -174,10 +174,10 @@ class _Training:
         self._begin(model)
 
     def _begin(self, model: Classifier) -> None:
-        """Go on from the saved state if there is one, else from the start."""
+        """Resume from the saved state if there is one, else start."""
         saved = load_state(self.state_path, self.identity, Position) if self.state_path.exists() else None
         self.position = saved.position if saved else Position()
-        if not self.group.agrees_on(self.position.step):  # they would wait for each other for ever
+        if not self.group.agrees_on(self.position.step):  # else they would wait for each other for ever
             folder = self.run.folder
             raise InputError(f"The processes find different trainings in {folder}; it must be a folder they share.")
         self._take(resize(model, saved) if saved else model)
@@ -188,7 +188,7 @@ class _Training:
             self.write("start", parameters=parameters(model), **self.identity)
 
     def _take(self, model: Classifier) -> None:
-        """Go on with this model and a fresh optimiser."""
+        """Continue with this model and a new optimiser."""
         self.model = model.to(self.group.device).train()
         self.optimizer = torch.optim.AdamW(parameter_groups(model, self.recipe), fused=True)
         self.replica = self.group.wrap(model)
@@ -214,7 +214,7 @@ class _Training:
         )  # fmt: skip
 
     def prune(self) -> None:
-        """Remove the states that the schedule wants gone by now, if they are still there."""
+        """Remove the states that the schedule prunes by this step, if they are still there."""
         ratio = self.pruning.ratio(self.position.step, self.steps) if self.pruning else 0.0
         if not self.pruning or not ratio:
             return
@@ -247,11 +247,11 @@ class _Training:
         return score(sums)
 
     def _share(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return this process' part of a batch."""
+        """Return the share of a batch that this process computes."""
         return tensors(self.splits.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
 
     def _epoch_inputs(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield this process' part of the inputs that the epoch began with."""
+        """Yield the share of this process of the inputs that the epoch began with."""
         for batch in self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)[:MEASURED]:
             x, _, lengths = self._share(batch)
             yield x, lengths
@@ -295,7 +295,7 @@ class _Training:
             if self.group.rank == 0:
                 checkpoint.save(self.model, self.best)
         self.write("validation", **asdict(seen))
-        if self.group.rank == 0:  # at every epoch: a training that is killed leaves them, too
+        if self.group.rank == 0:  # at every epoch, so that a killed training leaves cards, too
             write_card(self.best, card_of(self.run.folder / "log.jsonl") | self.run.card)
             copy_card(self.best, self.last)
         return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
