@@ -17,7 +17,7 @@ PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 help:
 	@echo "make demo    prune a model and print what it did"
 	@echo "make quick   lint, types and the fast tests: for every save"
-	@echo "make test    lint, types, all tests, doctests, examples"
+	@echo "make test    lint, types, all tests of ssmprune and of paper/, doctests, examples"
 	@echo "make check   lint and types alone"
 	@echo "make docs    the pages as a site in site/; a warning is an error"
 	@echo "make wheel-test     build the wheel, install it into a new environment, use it there"
@@ -29,10 +29,10 @@ help:
 	@echo "make portable   the C file on aarch64 (qemu) and Cortex-M4, with Debian's cross compilers (installed as root, once)"
 	@echo "make format  let ruff fix what it can"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml paper/pyproject.toml constraints.txt
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) $(INSTALL) --editable '.[all,dev]'
+	$(PY) $(INSTALL) --editable '.[all,dev]' --editable ./paper
 	touch $@
 
 demo: $(READY)
@@ -65,12 +65,14 @@ wheel-test:
 	python3 -m venv $(WHEEL)
 	$(WHEEL)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,plot]" pytest hypothesis
-	$(WHEEL)/bin/python -m pytest tests/wheel
+	$(WHEEL)/bin/python -m pytest tests/wheel/test_installed.py
+	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,data,plot,report]" ./paper
+	$(WHEEL)/bin/python -m pytest tests/wheel/test_with_paper.py
 
 oldest-test:
 	rm -rf $(OLDEST)
 	python3 -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --constraint .ci/oldest.txt --editable '.[all,dev]'
+	$(OLDEST)/bin/python -m pip install --quiet --constraint .ci/oldest.txt --editable '.[all,dev]' --editable ./paper
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n 2 -m "not slow" -W default
 
 $(BROWSER): $(READY)

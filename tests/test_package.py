@@ -11,6 +11,8 @@ import ssmprune
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+PAPER = tomllib.loads((ROOT / "paper" / "pyproject.toml").read_text())["project"]
+OF_PAPER = [line for line in PAPER["dependencies"] if not line.startswith("ssmprune[")]
 FOR_USERS = ("torch", "data", "plot", "report", "ray", "flax", "export", "compile", "peers")
 
 
@@ -30,7 +32,7 @@ def pins(name):
 
 
 def test_the_oldest_versions_that_ci_installs_are_the_lower_bounds():
-    users = [*PROJECT["dependencies"], *(line for extra in FOR_USERS for line in EXTRAS[extra])]
+    users = [*PROJECT["dependencies"], *(line for extra in FOR_USERS for line in EXTRAS[extra]), *OF_PAPER]
     oldest = pins(".ci/oldest.txt")
     assert {name: re.sub(r"(\.0)+$", "", version) for name, version in oldest.items()} == {
         name: re.sub(r"(\.0)+$", "", version) for name, version in lower_bounds(users).items()
@@ -40,6 +42,7 @@ def test_the_oldest_versions_that_ci_installs_are_the_lower_bounds():
 def test_every_direct_dependency_is_pinned():
     direct = [
         *PROJECT["dependencies"],
+        *OF_PAPER,
         *(line for name, extra in EXTRAS.items() if name != "all" for line in extra),
     ]
     assert set(lower_bounds(direct)) <= set(pins("constraints.txt"))
@@ -56,6 +59,10 @@ def test_ci_runs_the_versions_that_the_classifiers_name():
     assert jobs["test"]["strategy"]["matrix"]["python"] == versions
     assert PROJECT["requires-python"] == f">={versions[0]}"
     assert jobs["oldest"]["steps"][1]["with"]["python-version"] == versions[0]
+
+
+def test_both_packages_have_one_version():
+    assert PAPER["version"] == ssmprune.__version__
 
 
 def test_changelog_and_citation_name_the_version():

@@ -10,6 +10,7 @@ import pytest
 from ssmprune import tasks
 from ssmprune.errors import InputError
 from ssmprune.training import recipes
+from ssmprune_paper.recipes import differences
 
 EVERY = recipes.found()
 
@@ -68,7 +69,7 @@ def test_the_lru_is_that_of_compressm():
 @pytest.mark.parametrize("key", [key for key in EVERY if key[2] == "cpu"], ids="-".join)
 def test_differences_turn_the_paper_into_the_cpu_recipe(key):
     task, family, name = key
-    changes = recipes.differences(task, family, name)
+    changes = differences(task, family, name)
     paper = EVERY.get((task, family, "paper"))
     if paper:
         assert dataclasses.replace(paper, **{field: ours for field, (_, ours) in changes.items()}) == EVERY[key]
@@ -77,7 +78,7 @@ def test_differences_turn_the_paper_into_the_cpu_recipe(key):
 
 
 def test_the_paper_does_not_differ_from_itself():
-    assert recipes.differences("image", "s5", "paper") == {}
+    assert differences("image", "s5", "paper") == {}
 
 
 def test_an_unknown_recipe_lists_those_there_are():

@@ -16,7 +16,7 @@ import tiny_data
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.report import table_formats
-from ssmprune.sweeps import Cell, Key, Results, Session, approaches
+from ssmprune.sweeps import Cell, Key, Results, Session
 from ssmprune.sweeps.store import open_results, pack
 from ssmprune.tasks.cards import write_card
 from ssmprune_paper import cli, paper, reproduce, tables
@@ -298,7 +298,9 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     sp.save(Classifier(Config("s5", 1, 3, width=4, states=(4,), norm="layer")), models / "spoken.safetensors")
     write_card(models / "spoken.safetensors", {"task": "speech", "task_parameters": {}})
     shutil.copy(models / "spoken.safetensors", models / "without-a-card.safetensors")
-    monkeypatch.setattr(approaches, "default", lambda: ["last", "random", "unstructured-random"])  # to be quick
+    monkeypatch.setattr(
+        reproduce, "default_approaches", lambda: ["last", "random", "unstructured-random"]
+    )
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.md").write_text("Said by hand.")

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from .recovery import recover as recover
     from .training import evaluate as evaluate
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [  # noqa: RUF022 (grouped)
     # a model and how far to prune it
     "prune",

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import metadata
+from importlib.metadata import files, metadata
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,14 @@ def test_types_and_demo_ship_along():
     assert (package / "py.typed").exists()
     assert DEMO.exists()
     assert not (package / "tests").exists()
+
+
+def test_nothing_of_the_paper_ships_along(tmp_path):
+    names = [str(path) for path in files("ssmprune")]
+    assert [name for name in names if "paper" in name or "checkpoints" in name or "results" in name] == []
+    result = run("train", "listops", "--out", "run", folder=tmp_path)
+    assert result.returncode == 2
+    assert "pip install ./paper" in result.stderr
 
 
 def test_all_brings_no_tools_of_developers():

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ssmprune import make_plan, read
 from ssmprune.bisection import ROUNDING
-from ssmprune.core.system import DiagonalSystem
+from ssmprune.core import DiagonalSystem
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.models import load
-from ssmprune.planning.make import make_plan
-from ssmprune.pruning import read
 from ssmprune.report import Table, interval, label, method_curves
 from ssmprune.sweeps import FULL, Cell
 

@@ -16,11 +16,10 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from ssmprune.bisection import GRID
-from ssmprune.deploy.compiled import choose_engine
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
-from ssmprune.report import Table, table_formats
-from ssmprune.sweeps import Cell, Results, Session, runners
+from ssmprune.report import FORMATS, Table
+from ssmprune.sweeps import Cell, Results, Session
 
 from . import figures, reproduce, tables
 
@@ -63,26 +62,23 @@ class Machine:
 
     data: Annotated[Path | None, Parameter(help="Folder with the data sets; else $SSMPRUNE_DATA or a cache.")] = None
     engine: Annotated[str, Parameter(help="What computes: torch, compiled (C) or auto.")] = "auto"
-    runner: Annotated[str, Parameter(help="local, or ray to run on a cluster.")] = "local"
-    address: Annotated[str | None, Parameter(help="Address of a Ray cluster; by default one is started here.")] = None
-    workers: Annotated[int | None, Parameter(help="Number of Ray workers; by default as many as fit.")] = None
     threads: Annotated[int | None, Parameter(help="Number of threads torch may use.")] = None
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Start a runner, with a bar on standard error."""
-        choose_engine(self.engine)  # refuses an unknown engine before a cluster is asked
+        """Return where the data are and what computes, with a bar on standard error."""
         torch.set_flush_denormal(True)  # before there are other threads, which inherit it
         if self.threads:
             torch.set_num_threads(self.threads)
-        with runners.start(self.runner, self.address, self.workers, self.threads or 1) as runner, Bar() as bar:
+        with Bar() as bar:
 
             def watch(text: str, done: int, total: int) -> None:
                 bar.total = total
                 bar.show(done, text)
 
             words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
-            yield Session(self.data, runner, self.engine, " ".join([app.name[0], *words]), watch)
+            command = " ".join([app.name[0], *words])
+            yield Session(self.data, engine=self.engine, command=command, watch=watch)
 
 
 @app.command(name="reproduce")
@@ -118,10 +114,10 @@ def table(
     results: ResultsFolder,
     *,
     kind: Annotated[str, Parameter(help=", ".join(tables.KINDS))] = "average",
-    form: Annotated[str, Parameter(name="--format", help=", ".join(table_formats.FORMATS))] = "markdown",
+    form: Annotated[str, Parameter(name="--format", help=", ".join(FORMATS))] = "markdown",
 ) -> None:
     """Print one of the paper's tables from the results of a sweep, with the paper's own figures beside ours."""
-    write = one_of("format", form, table_formats.FORMATS)
+    write = one_of("format", form, FORMATS)
     made = tables.make(Results.read(results), kind)
     if not made.rows:
         raise InputError(
@@ -166,7 +162,7 @@ def _accuracy(cell: Cell | None) -> Any:
 
 
 def _show(facts: dict[str, Any], as_json: bool, readable: Table) -> None:
-    print(json.dumps(facts, indent=2) if as_json else table_formats.markdown(readable))
+    print(json.dumps(facts, indent=2) if as_json else FORMATS["markdown"](readable))
 
 
 def _numbers(option: str, text: str, kind: type) -> list[Any]:

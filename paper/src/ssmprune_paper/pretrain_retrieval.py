@@ -24,13 +24,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from ssmprune.errors import InputError
-from ssmprune.models import save
-from ssmprune.models.block import measure_statistics
-from ssmprune.models.classifier import Classifier
+from ssmprune.models import Classifier, measure_statistics, save
 from ssmprune.progress import Bar
-from ssmprune.tasks.task import Split
-from ssmprune.training.recipes import Recipe, get, parameter_groups, warmup_cosine
+from ssmprune.tasks import Split
+from ssmprune.training import Recipe, parameter_groups, warmup_cosine
 
+from .recipes import RECIPES
 from .tasks.retrieval import TASK, as_tokens, read_texts
 from .topics import shares, sort_words
 
@@ -186,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=128, help="bytes of text that a question is about")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    cpu = get("retrieval", given.model, "cpu")
+    cpu = RECIPES[f"retrieval {given.model} cpu"]
     recipe = dataclasses.replace(cpu, **READING | {"epochs": given.epochs})
     reader, explained = learn_to_read(*read_pieces(given.data, given.topics, given.length), recipe, given.seed)
     model = compare_documents(reader)

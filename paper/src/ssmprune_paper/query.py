@@ -13,8 +13,7 @@ import numpy as np
 from ssmprune.bisection import ROUNDING, Largest, largest_within
 from ssmprune.methods import LAST
 from ssmprune.report import Paired, compare
-from ssmprune.sweeps import FULL, Cell, Results
-from ssmprune.sweeps.search import points_lost, resolution
+from ssmprune.sweeps import FULL, Cell, Results, points_lost, resolution
 
 from .paper import TASKS
 

@@ -12,10 +12,9 @@ from urllib.parse import quote
 from ssmprune.bisection import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.files import write_atomically
-from ssmprune.report import Table, escape_markdown, page, table_formats
-from ssmprune.sweeps import Cell, Entry, Key, Results, Session, Sweep, approaches, entries, sweep
-from ssmprune.sweeps.runners import local
-from ssmprune.tasks.cards import card_path
+from ssmprune.report import FORMATS, Table, escape_markdown, write_page
+from ssmprune.sweeps import Cell, Entry, Key, Results, Session, Sweep, default_approaches, entries, sweep
+from ssmprune.tasks import card_path
 
 from . import figures, tables
 from .query import BUDGET, Query
@@ -43,7 +42,7 @@ class Scale:
 
     def check(self) -> None:
         """Refuse what cannot be swept before anything is loaded."""
-        self.sweep(approaches.default() if self.methods is None else self.methods)
+        self.sweep(default_approaches() if self.methods is None else self.methods)
 
     def wants(self, usual: Sequence[str]) -> list[str]:
         """Return those of the usual methods that are wanted."""
@@ -86,7 +85,7 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
     session = clock.watching(session or Session())
     variants = [entry for entry in checkpoints if entry.file.parent.name == VARIANTS]
     others = [entry for entry in checkpoints if entry not in variants]
-    for group, usual in ((others, approaches.default()), (variants, COMPARED)):
+    for group, usual in ((others, default_approaches()), (variants, COMPARED)):
         if group and scale.wants(usual):
             sweep(group, scale.sweep(usual), work, session)
     for entry in checkpoints:
@@ -118,7 +117,7 @@ def _sweep_more(entry: Entry, scale: Scale, work: Path, session: Session) -> Non
     ratios = {ratio, *(largest.on_grid for largest in timed.values() if largest)} - {0.0, None}
     if ratios:
         plan = Sweep(list(timed), sorted(filter(None, ratios)), scale.seeds, scale.examples, speed=True)
-        sweep([entry], plan, work, replace(session, runner=local))
+        sweep([entry], plan, work, replace(session, runner=Session().runner))
 
 
 class Clock:
@@ -179,11 +178,11 @@ def write(results: Results, out: Path) -> list[Path]:
     written = []
     made = {kind: tables.make(results, kind) for kind in tables.KINDS}
     filled = {kind: table for kind, table in made.items() if table.rows}
-    writers = {"md": table_formats.markdown, "tex": table_formats.latex, "json": table_formats.as_json}
+    writers = {"md": FORMATS["markdown"], "tex": FORMATS["latex"], "json": FORMATS["json"]}
     for kind, table in filled.items():
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
-    page.write(results, out / "report.html")
+    write_page(results, out / "report.html")
     written.append(_write(out / "sweep.json", json.dumps(results.about, indent=2) + "\n"))
     raw = [results.folder / name for name in ("cells.jsonl", SPENT)]  # with sweep.json, what a sweep can go on from
     written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]
@@ -206,7 +205,7 @@ def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[P
     if notes.is_file():
         parts.append(notes.read_text().strip())
     others = [f"[{table.title}](tables/{kind}.md)" for kind, table in filled.items() if kind not in SHOWN]
-    parts += [table_formats.markdown(filled[kind]) for kind in SHOWN if kind in filled]
+    parts += [FORMATS["markdown"](filled[kind]) for kind in SHOWN if kind in filled]
     parts.append("More tables: " + ", ".join(others) + ".")
     links = {path: f"[{escape_markdown(path.stem)}]({quote(path.as_posix())})" for path in drawn}
     parts += [f"!{link}" for path, link in links.items() if path.stem == "trade-off"]

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from ssmprune.bisection import Largest
-from ssmprune.calibration.refit import FEW
 from ssmprune.errors import one_of
 from ssmprune.methods import LAST
 from ssmprune.report import Mean, Table, accuracy_table, fixed, interval, label
-from ssmprune.sweeps import FULL, Results
-from ssmprune.sweeps.cells import CALIBRATION, CALIBRATION_STEPS
+from ssmprune.sweeps import CALIBRATION, CALIBRATION_STEPS, FULL, Results
 
 from . import paper
 from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers
@@ -24,6 +22,7 @@ from .claims import claims
 from .query import Group, Query, Tested, against, lost_in_pairs
 
 Row = dict[str, Any]
+FEW = 40  # sequences of which calibration takes all, however long they are
 AROUND_SURGEON = ("last", "aire", "balanced", "last+refit", "surgeon-without-data", "surgeon")
 MARKED = (
     "n.s.: the difference is not significant, p ≥ 0.05 by McNemar's exact test on the answers to the same examples; "

@@ -8,7 +8,18 @@ look at the second moments of the layer's states. An *allocation* compares layer
 *re-fit* what stays. `method` says all this as classes, `catalogue` has the methods with names.
 """
 
-from .allocation import Allocation, Masks, Scores, layer_adaptive, layer_share, pooled, uniform
+from .allocation import (
+    Allocation,
+    Masks,
+    Scores,
+    descending,
+    energy_normalised,
+    kept_count,
+    layer_adaptive,
+    layer_share,
+    pooled,
+    uniform,
+)
 from .catalogue import (
     AIRE,
     GLOBAL_HINF,
@@ -51,4 +62,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "pooled",
     "layer_adaptive",
     "layer_share",
+    "kept_count",
+    "descending",
+    "energy_normalised",
 ]

@@ -17,9 +17,32 @@ from ..errors import names_that_need_torch
 from .checkpoint import load, save
 
 if TYPE_CHECKING:
+    from .block import measure_statistics as measure_statistics
     from .classifier import Classifier as Classifier
+    from .layer import continuous_poles as continuous_poles
+    from .layer import discretize as discretize
+    from .layer import stored_real_part as stored_real_part
     from .s4d import S4DLayer as S4DLayer
     from .s5 import S5Layer as S5Layer
 
-__all__ = ["Classifier", "S4DLayer", "S5Layer", "load", "save"]
-__getattr__ = names_that_need_torch(__name__, {"Classifier": "classifier", "S4DLayer": "s4d", "S5Layer": "s5"})
+__all__ = [
+    "Classifier",
+    "S4DLayer",
+    "S5Layer",
+    "continuous_poles",
+    "discretize",
+    "load",
+    "measure_statistics",
+    "save",
+    "stored_real_part",
+]
+__getattr__ = names_that_need_torch(
+    __name__,
+    {
+        "Classifier": "classifier",
+        "S4DLayer": "s4d",
+        "S5Layer": "s5",
+        "measure_statistics": "block",
+        **dict.fromkeys(("continuous_poles", "discretize", "stored_real_part"), "layer"),
+    },
+)

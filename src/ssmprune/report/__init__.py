@@ -6,6 +6,7 @@
 """
 
 from .curves import Curve, checkpoints, method_curves, systems
+from .page import write as write_page
 from .significance import Paired, compare, interval
 from .style import COLOURS, label, need_matplotlib, panels, save_figure, shared_legend, styles
 from .table_formats import FORMATS, Mean, Table, escape_markdown, fixed, markdown_rows
@@ -35,4 +36,5 @@ __all__ = [
     "shared_legend",
     "styles",
     "systems",
+    "write_page",
 ]

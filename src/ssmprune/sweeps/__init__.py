@@ -5,32 +5,48 @@
 that are compared, `balanced` the one that makes new states.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..errors import names_that_need_torch
 from .approaches import Approach, PruneStates, Rebuild, Subject
+from .approaches import default as default_approaches
+from .balanced import balanced_truncation, rewrite
+from .search import points_lost, resolution
 from .store import FULL, Cell, Key, Results
 
-__all__ = [
-    "FULL",
-    "Approach",
-    "Cell",
+if TYPE_CHECKING:
+    from .cells import CALIBRATION, CALIBRATION_STEPS
+    from .sweeping import Entry, Session, Sweep, entries, sweep
+
+__all__ = [  # noqa: RUF022 (grouped)
+    # a sweep
     "Entry",
-    "Key",
-    "PruneStates",
-    "Rebuild",
-    "Results",
     "Session",
-    "Subject",
     "Sweep",
     "entries",
     "sweep",
+    "CALIBRATION",
+    "CALIBRATION_STEPS",
+    # approaches that it compares
+    "Approach",
+    "PruneStates",
+    "Rebuild",
+    "Subject",
+    "default_approaches",
+    "balanced_truncation",
+    "rewrite",
+    # its results
+    "FULL",
+    "Cell",
+    "Key",
+    "Results",
+    "points_lost",
+    "resolution",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Import what needs torch when it is asked for."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import sweeping
-
-    return getattr(sweeping, name)
+__getattr__ = names_that_need_torch(
+    __name__,
+    {
+        **dict.fromkeys(("Entry", "Session", "Sweep", "entries", "sweep"), "sweeping"),
+        **dict.fromkeys(("CALIBRATION", "CALIBRATION_STEPS"), "cells"),
+    },
+)

@@ -6,10 +6,12 @@ finds and fetches files, `formats` reads them, `padding` makes batches of texts 
 task a checkpoint was trained on.
 """
 
+from .cards import card_path
 from .catalogue import found, get
-from .data import Source, data_folder, fetch
+from .data import Source, data_folder, fetch, refuse_new
 from .formats import read_idx, read_wav
 from .padding import Documents
+from .smnist import SequentialMnist
 from .task import Batch, Inputs, Lengths, Split, Task, features, fewer, split_published
 
 __all__ = [  # noqa: RUF022 (grouped)
@@ -25,10 +27,13 @@ __all__ = [  # noqa: RUF022 (grouped)
     # tasks by name
     "found",
     "get",
+    "SequentialMnist",
+    "card_path",
     # files
     "Source",
     "data_folder",
     "fetch",
+    "refuse_new",
     "read_idx",
     "read_wav",
     "Documents",

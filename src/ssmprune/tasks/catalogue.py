@@ -8,6 +8,9 @@ from ..registry import Registry
 from .smnist import TASK
 from .task import Task
 
+# For the message about a task that is not installed.
+OF_THE_PAPER = ("psmnist", "scifar", "listops", "text", "retrieval", "image", "pathfinder", "pathx", "speech")
+
 
 def found() -> dict[str, Task]:
     """Return every task by its name.
@@ -20,13 +23,14 @@ def found() -> dict[str, Task]:
 
 def get(name: str) -> Task:
     """Return the task called `name`."""
+    if name in OF_THE_PAPER and name not in found():
+        raise InputError(
+            f"The task {name!r} comes with the package ssmprune-paper: `pip install ./paper` in a clone of ssmprune."
+        )
     try:
         return _TASKS.get(name)
     except InputError as error:
-        raise InputError(
-            f"{error} The tasks of the LAST paper come with the package ssmprune-paper; for a task of your own, give "
-            "--module FILE.py."
-        ) from error
+        raise InputError(f"{error} For a task of your own, give --module FILE.py.") from error
 
 
 def _refuse_without_sizes(task: Task, origin: str) -> None:

@@ -14,15 +14,27 @@ if TYPE_CHECKING:
     from .evaluation import Score, evaluate
     from .gradual_pruning import Schedule
     from .loop import Diverged, Result, Run, train
-    from .recipes import Recipe
+    from .recipes import Recipe, parameter_groups, tune, warmup_cosine
 
-__all__ = ["Diverged", "Recipe", "Result", "Run", "Schedule", "Score", "evaluate", "train"]
+__all__ = [
+    "Diverged",
+    "Recipe",
+    "Result",
+    "Run",
+    "Schedule",
+    "Score",
+    "evaluate",
+    "parameter_groups",
+    "train",
+    "tune",
+    "warmup_cosine",
+]
 __getattr__ = names_that_need_torch(
     __name__,
     {
         **dict.fromkeys(("Diverged", "Result", "Run", "train"), "loop"),
         **dict.fromkeys(("Score", "evaluate"), "evaluation"),
-        "Recipe": "recipes",
+        **dict.fromkeys(("Recipe", "parameter_groups", "tune", "warmup_cosine"), "recipes"),
         "Schedule": "gradual_pruning",
     },
 )

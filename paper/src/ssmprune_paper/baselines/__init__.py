@@ -10,7 +10,7 @@ from . import as_released
 from .h2_optimal import h2_optimal_model
 
 if TYPE_CHECKING:
-    from ssmprune.models.classifier import Classifier
+    from ssmprune.models import Classifier
 
 
 def _prune_elements(model: Classifier, ratio: float, seed: int) -> Classifier:
@@ -40,3 +40,4 @@ H2_OPTIMAL = Rebuild(
     lambda model, ratio, seed: h2_optimal_model(model, ratio),
     description="New states, fitted for the smallest average error, instead of a choice among the old ones.",
 )
+APPROACHES = [LAST_AS_RELEASED, AIRE_AS_RELEASED, UNSTRUCTURED_RANDOM, H2_OPTIMAL]

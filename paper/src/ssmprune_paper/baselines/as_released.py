@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.arrays import Real
-from ssmprune.core.system import DiagonalSystem
+from ssmprune.core import DiagonalSystem
 from ssmprune.methods import Evidence, Method, layer_adaptive
 
 Single = NDArray[np.float32]

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ssmprune.adapters import Adapter
-from ssmprune.core.layout import ChannelLayout
-from ssmprune.core.system import DiagonalSystem
+from ssmprune.core import ChannelLayout, DiagonalSystem
 from ssmprune.methods import Allocation, layer_adaptive
-from ssmprune.sweeps.balanced import Model, balanced_truncation, rewrite
+from ssmprune.sweeps import balanced_truncation, rewrite
 
+Model = TypeVar("Model")
 STEPS = 200  # of descent
 FASTEST = -700.0  # a logarithm whose exponential is as good as 0
 

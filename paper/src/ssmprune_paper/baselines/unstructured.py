@@ -8,11 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmprune.methods.allocation import kept_count
-from ssmprune.models.classifier import Classifier
-from ssmprune.models.layer import continuous_poles, discretize, stored_real_part
-from ssmprune.models.s4d import S4DLayer
-from ssmprune.models.s5 import S5Layer
+from ssmprune.methods import kept_count
+from ssmprune.models import Classifier, S4DLayer, S5Layer, continuous_poles, discretize, stored_real_part
 
 FORGETS = {"zoh": -100.0, "bilinear": -2 + 1e-5}  # λ Δ for which a discretised pole is 0 in single precision
 

@@ -1,9 +1,7 @@
-"""Figures: every plain module here is a kind of figure, and has a function `draw(results, choice)`.
+"""Figures: functions `draw(results, choice)`, one for each kind.
 
-The trade-off, with the accuracies of all checkpoints, is that of `ssmprune.report`; `scores`, `states`, `poles` and
-`memory` show one of them; `stability`
-is the same for every sweep. `choice` says which model a figure shows, `style` how it looks, `pole_panels` is what
-the two figures of poles share.
+The trade-off, with the accuracies of all checkpoints, is that of `ssmprune.report`; `scores`, `states` and `poles` show
+one of them, `choice` says which; `stability` is the same for every sweep.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from ssmprune.errors import one_of
 from ssmprune.report import checkpoints, draw_sweep, need_matplotlib, save_figure
 from ssmprune.sweeps import Results
 
-from . import memory, poles, scores, stability, states
+from . import poles, scores, stability, states
 from .choice import Choice, choose
 
 if TYPE_CHECKING:
@@ -32,9 +30,14 @@ def found() -> dict[str, Callable[[Results, Choice], Figure]]:
     >>> sorted(found())
     ['memory', 'poles', 'scores', 'stability', 'states', 'trade-off']
     """
-    modules = (memory, poles, scores, stability, states)
-    kinds = {module.__name__.split(".")[-1]: module.draw for module in modules}
-    return kinds | {"trade-off": lambda results, choice: draw_sweep(results)}
+    return {
+        "memory": poles.draw_memory,
+        "poles": poles.draw,
+        "scores": scores.draw,
+        "stability": stability.draw,
+        "states": states.draw,
+        "trade-off": lambda results, choice: draw_sweep(results),
+    }
 
 
 def draw(kind: str, results: Results, choice: Choice) -> Figure:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ssmprune import make_plan
 from ssmprune.arrays import Real
-from ssmprune.methods.allocation import descending, energy_normalised
-from ssmprune.planning.make import make_plan
+from ssmprune.methods import descending, energy_normalised
 from ssmprune.report import panels, shared_legend, styles, systems
 from ssmprune.sweeps import Results
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.files import existing, load_tensors, save_tensors, write_atomically
-from ssmprune.tasks.data import Source, fetch, refuse_new
+from ssmprune.tasks import Source, fetch, refuse_new
 
 MEMBERS, BYTES = 250_000, 6 * 2**30  # Speech Commands, the largest, has 106,000 files and 3.8 GB
 LONGEST_LINE = 16 * 2**20

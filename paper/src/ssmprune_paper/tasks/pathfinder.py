@@ -1,4 +1,4 @@
-"""LRA Pathfinder: are two discs joined by a dashed contour? 32 x 32 pixels, one after the other."""
+"""LRA Pathfinder and Path-X: are two discs joined by a dashed contour? 32 x 32 or 128 x 128 pixels in a row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .lra_pictures import metadata, read_pictures
 DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before
 SHARD = 1000  # pictures in a file of the cache
 BATCH = 500 * 32  # pictures begun at once, times their size
-LRA_S_NAMES = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}  # by number of dashes
+LRA_NAMES = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}  # by number of dashes
 PARTS = {"train": (0.0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1.0)}  # of every shard
 
 
@@ -100,7 +100,7 @@ class Pathfinder(Task):
     def makers(self, root: Path) -> dict[str, Callable[[], NDArray[np.uint8]]]:
         """Return how to make each shard that is not there: read LRA's pictures, or draw them."""
         count, size, look = ceil(self.examples / SHARD), min(self.examples, SHARD), self.look
-        if folder := self._lra_s_folder(root):
+        if folder := self._lra_folder(root):
             listings, kind = metadata(folder)[:count], f"lra-{look.dashes}"
             return {f"{kind}-{listing.stem}": partial(read_pictures, listing, look.size) for listing in listings}
         kind = f"drawn{DRAWING}-{look.dashes}-{look.distractors}-{self.seed}"
@@ -108,12 +108,25 @@ class Pathfinder(Task):
             f"{kind}-{number}-{size}": partial(draw_records, look, size, (self.seed, number)) for number in range(count)
         }
 
-    def _lra_s_folder(self, root: Path) -> Path | None:
+    def _lra_folder(self, root: Path) -> Path | None:
         """Return where LRA's pictures of this kind are; all of them have as many distractors as the paper's."""
-        if self.dashes not in LRA_S_NAMES or self.distractors < self.hardest.distractors:
+        if self.dashes not in LRA_NAMES or self.distractors < self.hardest.distractors:
             return None
-        level = f"pathfinder{self.hardest.size}/{LRA_S_NAMES[self.dashes]}"
+        level = f"pathfinder{self.hardest.size}/{LRA_NAMES[self.dashes]}"
         return find_folder(root, (level, f"pathfinder/{level}"), "metadata")
 
 
-TASK = Pathfinder()
+@dataclass(frozen=True)
+class PathX(Pathfinder):
+    """The same question, sixteen times as long."""
+
+    name = "pathx"
+    length = 128 * 128
+    distractors: int = 8
+
+    hardest: ClassVar[Look] = Look(
+        size=128, dash=5, thickness=1.5, margins=(2, 3), distance=20, radius=3, straightness=1.8, distractors=8
+    )
+
+
+TASKS = [Pathfinder(), PathX()]

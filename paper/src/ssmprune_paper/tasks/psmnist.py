@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ssmprune.tasks.smnist import SequentialMnist
+from ssmprune.tasks import SequentialMnist
 
 
 def bit_reversal(bits: int) -> NDArray[np.int64]:
