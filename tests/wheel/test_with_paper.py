@@ -13,7 +13,7 @@ def run(command: str, *arguments: object, folder: Path) -> subprocess.CompletedP
 
 def test_a_task_of_the_paper_is_trained(tmp_path):
     (tmp_path / "listops").mkdir()
-    lines = ["Source\tTarget", *(f"[MAX {number} 3 ]\t{max(number, 3)}" for number in range(10))]
+    lines = ["Source\tTarget", *(f"[MAX {number} {600 * '3 '}]\t{max(number, 3)}" for number in range(10))]
     for part in ("train", "val", "test"):
         (tmp_path / "listops" / f"basic_{part}.tsv").write_text("\n".join(lines) + "\n")
     words = ["--data", ".", "--out", "run", "--recipe", "general", "--epochs", "1", "--batch", "10"]
