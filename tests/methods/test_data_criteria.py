@@ -9,8 +9,7 @@ from calibrated import moments
 from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.core.moments import Moments, weights
-from ssmprune.methods.elimination import elimination
-from ssmprune.methods.energy import energy
+from ssmprune.methods.criterion import elimination, energy
 from strategies import systems
 
 

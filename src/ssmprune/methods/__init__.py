@@ -1,11 +1,9 @@
 """Methods: which states go.
 
-A method is a row of one grid. A *criterion* scores the states of a layer: a function `(system, evidence) -> log-scores
-(n,)` in float64; higher is kept, -inf is worth nothing. Logarithms, because the scores of one model can span more than
-a float holds. `hinf` (the paper's, with a variant for unit B and one for real responses), `h2` and `magnitude` judge a
-state by its own parameters, with `log_scores` as their arithmetic, `random` by nothing; `energy` and `elimination` also
-look at the second moments of the layer's states. An *allocation* compares layers: `allocation` has four. A method may
-*re-fit* what stays. `method` says all this as classes, `catalogue` has the methods with names.
+A method is a row of one grid. A *criterion* scores the states of a layer, an *allocation* compares layers, and a method
+may *re-fit* what stays. `criterion` has eight criteria, `allocation` four allocations, `method` says what a method is,
+`catalogue` has the methods with names. Scores are logarithms, because those of one model can span more than a float
+holds.
 """
 
 from .allocation import (
@@ -26,7 +24,6 @@ from .catalogue import (
     GLOBAL_MAGNITUDE,
     LAMP,
     LAST,
-    LAST_REFITTED,
     RANDOM,
     SURGEON,
     UNIFORM_HINF,
@@ -34,35 +31,30 @@ from .catalogue import (
     criteria,
     named,
 )
-from .method import Criterion, Evidence, Method
+from .method import Evidence, Method
 
-__all__ = [  # noqa: RUF022 (grouped)
-    # what a method is
-    "Method",
-    "Criterion",
-    "Evidence",
-    # methods with names
-    "LAST",
-    "UNIFORM_HINF",
+__all__ = [
+    "AIRE",
     "GLOBAL_HINF",
-    "UNIFORM_MAGNITUDE",
     "GLOBAL_MAGNITUDE",
     "LAMP",
-    "AIRE",
+    "LAST",
     "RANDOM",
-    "LAST_REFITTED",
     "SURGEON",
-    "named",
-    "criteria",
-    # allocations
+    "UNIFORM_HINF",
+    "UNIFORM_MAGNITUDE",
     "Allocation",
-    "Scores",
+    "Evidence",
     "Masks",
-    "uniform",
-    "pooled",
-    "layer_adaptive",
-    "layer_share",
-    "kept_count",
+    "Method",
+    "Scores",
+    "criteria",
     "descending",
     "energy_normalised",
+    "kept_count",
+    "layer_adaptive",
+    "layer_share",
+    "named",
+    "pooled",
+    "uniform",
 ]

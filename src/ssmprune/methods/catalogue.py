@@ -6,13 +6,8 @@ from collections.abc import Callable
 
 from ..registry import Registry
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
-from .elimination import elimination
-from .energy import energy
-from .h2 import h2
-from .hinf import hinf, hinf_unit_B, pair_hinf
-from .magnitude import magnitude
+from .criterion import elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random
 from .method import Criterion, Method
-from .random import random
 
 DESCRIPTIONS = {
     "last": "The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
@@ -42,18 +37,7 @@ AIRE = _method("aire", h2, layer_adaptive)
 RANDOM = _method("random", random, uniform)
 LAST_REFITTED = _method("last+refit", hinf, layer_adaptive, refits=True)
 SURGEON = _method("surgeon", elimination, pooled, refits=True)
-_WITH_NAMES = (
-    LAST,
-    UNIFORM_HINF,
-    GLOBAL_HINF,
-    UNIFORM_MAGNITUDE,
-    GLOBAL_MAGNITUDE,
-    LAMP,
-    AIRE,
-    RANDOM,
-    LAST_REFITTED,
-    SURGEON,
-)
+_WITH_NAMES = tuple(value for value in list(vars().values()) if isinstance(value, Method))
 _CRITERIA: Registry[Criterion] = Registry(
     "criterion",
     Callable,
