@@ -58,7 +58,7 @@ def test_the_tree_must_be_completed_by_name():
     ):
         sp.read(tree)
     arrays = golden("s5_flax_checkpoint.io.npz")
-    with pytest.raises(sp.InputError, match="no discretisation 'euler'; there are zoh, bilinear"):
+    with pytest.raises(sp.InputError, match="discretization must be one of zoh, bilinear, not 'euler'"):
         sp.read(tree, adapter=replace(family(arrays), discretization="euler"))
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import from_parts
+from ..models.config import LayerOptions
 from . import importing
 from .arrays import ArrayPlace
 from .families import GridFamily
@@ -32,7 +33,7 @@ class AnnotatedS4D(GridFamily):
             D=layer["D"].ravel(),
             log_step=layer["log_step"].ravel(),
             channel=np.repeat(np.arange(channels), states),
-            pole_form="clip",
+            options=LayerOptions(pole_form="clip", conj_sym=False),
         )
 
     def classifier(

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import Complex, from_parts
 from ..errors import InputError
+from ..models.config import LayerOptions
 from . import importing
 from .arrays import ArrayPlace
 from .families import FlatFamily, directions
@@ -42,10 +43,12 @@ class FlaxS5(FlatFamily):
             C=_readout(layer),
             D=layer["D"],
             log_step=layer["log_step"].ravel(),
-            pole_form="clip" if self.clip_eigs else "free",
-            discretization=str(self.discretization),
-            conj_sym=bool(self.conj_sym),
-            step_rescale=self.step_rescale,
+            options=LayerOptions(
+                pole_form="clip" if self.clip_eigs else "free",
+                discretization=str(self.discretization),
+                conj_sym=bool(self.conj_sym),
+                step_rescale=float(self.step_rescale),
+            ),
         )
 
     def classifier(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -124,7 +125,7 @@ def build(layers: list[LayerParameters], weights: Weights, **architecture: Any) 
         width=width,
         states=states,
         padding="seen",  # as all original codes have it
-        **layers[0].options(),
+        **asdict(layers[0].options),
         **architecture,
     )
     for i, layer in enumerate(layers):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Complex, Mask, Real
-from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..registry import Registry
 from . import (
@@ -28,6 +27,17 @@ from .base import Adapter
 Result = TypeVar("Result")
 
 
+def _ask_family(method: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a method of `Layer` that calls the adapter's of the same name with the layer."""
+
+    @wraps(method)
+    def call(self: Layer, *arguments: Any) -> Result:
+        result: Result = self.call(getattr(self.family, method.__name__), self.inner, *arguments)
+        return result
+
+    return call
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer of a model and the adapter that knows it; errors name the layer, adapters get writable arrays."""
@@ -36,36 +46,20 @@ class Layer:
     family: Adapter
     inner: Any  # the object that the adapter calls a layer: a torch module, a place of arrays
 
-    def read(self) -> DiagonalSystem:
-        """Return what the layer computes, without D u."""
-        return self._call(self.family.read, self.inner)
-
-    def mask(self, keep: Mask) -> None:
-        """Silence the other states."""
-        self._call(self.family.mask, self.inner, keep)
-
-    def shrink(self, keep: Mask) -> None:
-        """Remove the other states."""
-        self._call(self.family.shrink, self.inner, keep)
-
-    def refit(self, keep: Mask, C: Complex, D_change: Real) -> None:
-        """Write a new C for the kept states and add to D."""
-        self._call(self.family.refit, self.inner, keep, C, D_change)
-
-    def write(self, system: DiagonalSystem) -> None:
-        """Make the layer compute another system."""
-        self._call(self.family.write, self.inner, system)
-
-    def convert(self, keep: Mask | None = None) -> Any:
-        """Return our torch layer that computes the same, with all states or those in `keep`."""
-        return self._call(self.family.convert, self.inner, keep)
+    read = _ask_family(Adapter.read)
+    mask = _ask_family(Adapter.mask)
+    shrink = _ask_family(Adapter.shrink)
+    refit = _ask_family(Adapter.refit)
+    write = _ask_family(Adapter.write)
+    convert = _ask_family(Adapter.convert)
 
     @property
     def calling_module(self) -> str:
         """The path of the torch module that takes and gives whole sequences when the layer runs."""
-        return self._call(self.family.calling_module, self.path)
+        return self.call(self.family.calling_module, self.path)
 
-    def _call(self, method: Callable[..., Result], *arguments: Any) -> Result:
+    def call(self, method: Callable[..., Result], *arguments: Any) -> Result:
+        """Return what a method of the adapter returns; its errors name the layer."""
         # The arrays of a plan are read-only, which torch does not take.
         arrays = (value.copy() if isinstance(value, np.ndarray) else value for value in arguments)
         try:

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import join_parts
+from ..models.config import LayerOptions
 from .arrays import ArrayPlace
 from .families import FlatFamily
 from .parameters import LayerParameters
@@ -32,7 +33,7 @@ class MinimalLRU(FlatFamily):
             C=join_parts(layer["C_re"], layer["C_im"])[None],
             D=layer["D"],
             log_step=np.zeros(len(nu)),
-            pole_form="exp",
+            options=LayerOptions(conj_sym=False),
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..core.system import DiagonalSystem
+from ..models.config import LayerOptions
 from .arrays import ArrayPlace, Places
 from .families import FlatFamily
 from .parameters import LayerParameters
@@ -59,12 +60,14 @@ class OurFamily(FlatFamily):
             D=layer["D"],
             log_step=layer["log_step"],
             channel=layer["channel"].astype(np.int64) if flat else None,
-            pole_form=module.pole_form,
-            discretization=module.discretization,
-            conj_sym=module.conj_sym,
-            backward_delay=module.backward_delay if flat else 0,
-            step_rescale=module.step_rescale,
-            train_B=flat and "B" in module._parameters,
+            options=LayerOptions(
+                pole_form=module.pole_form,
+                discretization=module.discretization,
+                conj_sym=module.conj_sym,
+                backward_delay=module.backward_delay if flat else 0,
+                step_rescale=module.step_rescale,
+                train_B=flat and "B" in module._parameters,
+            ),
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError
+from ..models.config import LayerOptions
 from .arrays import ArrayPlace
 from .families import FlatFamily, directions
 from .parameters import LayerParameters
@@ -50,6 +51,7 @@ class S5Pytorch(FlatFamily):
                 f"The layer has degree={module.degree}: its discrete B is raised to a power, so the states have no "
                 "gain of their own. Train it with degree=1 to prune it."
             )
+        rule = self.discretization if module is None else module.discretize.__name__.removeprefix("discretize_")
         return LayerParameters(
             pole_re=layer["Lambda"].real,
             pole_im=layer["Lambda"].imag,
@@ -57,14 +59,10 @@ class S5Pytorch(FlatFamily):
             C=directions(layer["C"], len(layer["Lambda"])),
             D=layer["D"],
             log_step=layer["log_step"],
-            discretization=str(self.discretization) if module is None else _rule(module.discretize.__name__),
-            step_rescale=self.step_rescale,
+            options=LayerOptions(
+                pole_form="free", conj_sym=False, discretization=str(rule), step_rescale=float(self.step_rescale)
+            ),
         )
-
-
-def _rule(function: str) -> str:
-    """Return the discretisation that a function of the package is named after."""
-    return function.removeprefix("discretize_")
 
 
 ADAPTER = S5Pytorch()

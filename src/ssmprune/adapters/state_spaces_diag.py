@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError, one_of
+from ..models.config import LayerOptions
 from .arrays import ArrayPlace, Places
 from .families import GridFamily
 from .parameters import LayerParameters
@@ -122,12 +123,13 @@ class StateSpacesDiag(StateSpacesKernel):
             D=self.feed_through(layer, channels),
             log_step=np.log(steps[:, 0]),
             channel=np.repeat(np.arange(channels), states),
-            pole_form="exp" if log else "free",
-            discretization=str(options.disc),
-            conj_sym=True,
-            backward_delay=int(bool(options.bidirectional)),
-            step_rescale=self.step_rescale,
-            train_B=True,
+            options=LayerOptions(
+                pole_form="exp" if log else "free",
+                discretization=str(options.disc),
+                backward_delay=int(bool(options.bidirectional)),
+                step_rescale=float(self.step_rescale),
+                train_B=True,
+            ),
         )
 
     def shrink(self, layer: ArrayPlace, keep: Mask) -> None:

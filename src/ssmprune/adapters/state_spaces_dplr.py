@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts, join_parts
 from ..core.discretization import bilinear
 from ..errors import InputError
+from ..models.config import LayerOptions
 from .arrays import ArrayPlace, Places
 from .parameters import LayerParameters
 from .state_spaces_diag import StateSpacesKernel
@@ -64,11 +65,12 @@ class StateSpacesDPLR(StateSpacesKernel):
             D=self.feed_through(layer, channels),
             log_step=np.log(step),
             channel=np.repeat(np.arange(channels), [len(m.poles) for m in modes]),
-            pole_form="exp" if stable else "free",
-            discretization="bilinear",
-            conj_sym=True,
-            backward_delay=int(bool(options.bidirectional)),
-            train_B=True,
+            options=LayerOptions(
+                pole_form="exp" if stable else "free",
+                discretization="bilinear",
+                backward_delay=int(bool(options.bidirectional)),
+                train_B=True,
+            ),
         )
 
     def _dynamics(self, layer: ArrayPlace) -> tuple[Complex, Real, int]:

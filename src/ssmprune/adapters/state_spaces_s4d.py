@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arrays import from_parts
+from ..models.config import LayerOptions
 from . import importing
 from .arrays import ArrayPlace
 from .families import GridFamily
@@ -32,8 +33,7 @@ class StateSpacesS4D(GridFamily):
             D=self.feed_through(layer, channels),
             log_step=layer["log_dt"],
             channel=np.repeat(np.arange(channels), states),
-            pole_form="exp",
-            conj_sym=True,
+            options=LayerOptions(),
         )
 
     def classifier(self, tree: Mapping[str, Any], *, prenorm: bool, dropout: float = 0.0) -> importing.Classifier:

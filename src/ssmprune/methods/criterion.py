@@ -1,8 +1,8 @@
 """Criteria: functions `(system, evidence) -> log-scores (n,)`; higher is kept, -inf is worth nothing.
 
-`hinf` (the paper's, with a variant for unit B and one for real responses), `h2` (AIRE-Prune's) and `magnitude` (appendix
-D.2) judge a state by its own parameters, `random`, the baseline, by nothing; `energy` and `elimination` (the surgeon's)
-also look at the second moments of the layer's states.
+`hinf` (the paper's, with a variant for unit B and one for real responses), `h2` (AIRE-Prune's) and `magnitude` judge a
+state by its own parameters, `random`, the baseline, by nothing; `energy` and `elimination` (the surgeon's) also look at
+the second moments of the layer's states.
 """
 
 from __future__ import annotations
