@@ -35,7 +35,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
 import ssmprune as sp
-from ssmprune.adapters.tree_files import load_tree, save_tree
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli import main as main_of_cli
 from ssmprune.cli.importing import import_model
@@ -52,6 +51,7 @@ from ssmprune.tasks import cards
 from ssmprune.tasks.formats import read_idx, read_wav, to_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.loop import Position
+from ssmprune.trees import load_tree, save_tree
 from ssmprune_paper.tasks.files import load_or_make, read_records, unpack
 from ssmprune_paper.tasks.listops import read_expressions
 from ssmprune_paper.tasks.retrieval import read_pairs

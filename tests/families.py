@@ -16,9 +16,7 @@ from ssmprune.adapters.flax_s5 import FlaxS5
 from ssmprune.adapters.minimal_lru import MinimalLRU
 from ssmprune.adapters.ours import S4DAdapter, S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
-from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
-from ssmprune.adapters.state_spaces_dplr import StateSpacesDPLR
-from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
+from ssmprune.adapters.state_spaces import StateSpacesDiag, StateSpacesDPLR, StateSpacesS4D
 from ssmprune.models.config import LayerOptions
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s5 import S5Layer

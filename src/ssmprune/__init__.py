@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from .adapters import Adapter
 from .adapters.pruned_modules import load_pruned, save_pruned
-from .adapters.tree_files import load_tree, save_tree
 from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory, prune
 from .calibration.collect import collect
 from .calibration.data import Sequences
@@ -55,6 +54,7 @@ from .planning.limits import Limits
 from .planning.make import make_plan, plan_from_scores, refit
 from .planning.plan import Plan
 from .pruning import Pruning, convert, mask, read, shrink
+from .trees import load_tree, save_tree
 
 if TYPE_CHECKING:
     from .deploy import compile as compile

@@ -8,8 +8,7 @@ from torch import nn
 import ssmprune as sp
 from flax_oracle import GOLDEN
 from reference import close
-from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
-from ssmprune.adapters.state_spaces_dplr import StateSpacesDPLR
+from ssmprune.adapters.state_spaces import StateSpacesDiag, StateSpacesDPLR
 from ssmprune.models.initialisation import hippo_n
 
 STATE = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")

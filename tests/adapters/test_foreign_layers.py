@@ -13,7 +13,7 @@ import ssmprune as sp
 from families import s5_package
 from flax_oracle import GOLDEN, S5, close, family, golden, tree_of
 from ssmprune.adapters.s5_pytorch import S5Pytorch
-from ssmprune.adapters.state_spaces_diag import StateSpacesDiag
+from ssmprune.adapters.state_spaces import StateSpacesDiag
 
 PEER = torch.load(GOLDEN / "s5_pytorch.pt", weights_only=True)
 ENTRIES = [name for name in PEER if not name.startswith("_")]

@@ -12,7 +12,7 @@ import ssmprune as sp
 from flax_oracle import GOLDEN, S5, build, close, family, golden, tree_of
 from ssmprune.adapters.annotated_s4d import AnnotatedS4D
 from ssmprune.adapters.flax_s5 import FlaxS5
-from ssmprune.adapters.state_spaces_s4d import StateSpacesS4D
+from ssmprune.adapters.state_spaces import StateSpacesS4D
 
 CHECKPOINT = "s5_flax_checkpoint"
 ANSWERS = ["conj_sym=true", "clip_eigs=false", "discretization=zoh", "prenorm=true", "pooling=mean"]

@@ -1,11 +1,10 @@
-"""Adapters: one file per model family, the only code that knows its parameter names.
+"""Adapters: one file per code, the only files that know its parameter names.
 
-`ours` has our own S5 and S4D layers; `flax_s5`, `s5_pytorch`, `annotated_s4d`, `state_spaces_s4d`, `state_spaces_diag`,
-`state_spaces_dplr` and `minimal_lru` are those of other codes. `base` is the class to derive from, `layers` asks all
-families about a model. For families whose layers are named arrays: `arrays` finds these in modules, state dicts and
-trees, `parameters` describes a layer in one set of words, `families` cuts the arrays. `importing` turns whole models of
-other codes into ours, `tree_files` reads their files, `pruned_modules` saves pruned torch modules and loads them again.
-Frameworks are imported when a model is handed over.
+`ours` has our own S5 and S4D layers; `flax_s5`, `s5_pytorch`, `annotated_s4d`, `state_spaces` and `minimal_lru` are
+those of other codes. `base` is the class to derive from, `layers` asks all families about a model. For families whose
+layers are named arrays: `arrays` finds these in modules, state dicts and trees, `parameters` describes a layer in one
+set of words, `families` cuts the arrays. `importing` turns whole models of other codes into ours, `pruned_modules` saves
+pruned torch modules and loads them again. Frameworks are imported when a model is handed over.
 """
 
 from .base import Adapter

@@ -67,6 +67,3 @@ class AnnotatedS4D(GridFamily):
             exact_gelu=False,
             dropout=dropout,
         )
-
-
-ADAPTER = AnnotatedS4D()

@@ -146,7 +146,7 @@ def refuse_coupled(places: Places) -> None:
         where, names = repr(path) if path else "The model", {*place.keys, *place.children}
         if {"A_log", "x_proj", "dt_proj"} <= names or {"A_log", "dt_bias", "in_proj"} <= names:
             raise InputError(SELECTIVE.format(path=where))
-        whole = {"A_real", "A_imag", "P", "B", "C", "inv_dt"} <= names  # `state_spaces_dplr` sees to these
+        whole = {"A_real", "A_imag", "P", "B", "C", "inv_dt"} <= names  # `StateSpacesDPLR` sees to these
         if "P" in names and not whole and ({"A_real", "A_imag"} <= names or {"Lambda_re", "Lambda_im"} <= names):
             raise InputError(LOW_RANK.format(path=where))
         if getattr(place.module, "liquid", False) is True:

@@ -111,6 +111,3 @@ def _readout(layer: ArrayPlace) -> Complex:
     if "C1" in layer:
         return np.stack([from_parts(layer["C1"]), from_parts(layer["C2"])])
     return directions(from_parts(layer["C"]), len(layer["Lambda_re"]))
-
-
-ADAPTER = FlaxS5()

@@ -11,18 +11,14 @@ import numpy as np
 
 from ..errors import InputError
 from ..registry import Registry
-from . import (
-    annotated_s4d,
-    flax_s5,
-    minimal_lru,
-    ours,
-    s5_pytorch,
-    state_spaces_diag,
-    state_spaces_dplr,
-    state_spaces_s4d,
-)
+from .annotated_s4d import AnnotatedS4D
 from .arrays import places_of, refuse_coupled
 from .base import Adapter
+from .flax_s5 import FlaxS5
+from .minimal_lru import MinimalLRU
+from .ours import S4DAdapter, S5Adapter
+from .s5_pytorch import S5Pytorch
+from .state_spaces import StateSpacesDiag, StateSpacesDPLR, StateSpacesS4D
 
 Result = TypeVar("Result")
 
@@ -68,15 +64,14 @@ class Layer:
             raise InputError(f"Layer {self.path!r}: {error}") from error
 
 
-_OTHER_CODES = (
-    *(flax_s5, s5_pytorch, annotated_s4d),
-    *(state_spaces_s4d, state_spaces_diag, state_spaces_dplr, minimal_lru),
-)
+_OURS = (S5Adapter(), S4DAdapter())
+_TREES = (FlaxS5(), AnnotatedS4D(), MinimalLRU())
+_MODULES = (S5Pytorch(), StateSpacesS4D(), StateSpacesDiag(), StateSpacesDPLR())
 _ADAPTERS: Registry[Adapter] = Registry(
     "adapter",
     Adapter,
     "an object of a class derived from ssmprune.Adapter",
-    shipped=(*ours.ADAPTERS, *(family.ADAPTER for family in _OTHER_CODES)),
+    shipped=(*_OURS, *_TREES, *_MODULES),
 )
 
 

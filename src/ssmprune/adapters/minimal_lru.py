@@ -35,6 +35,3 @@ class MinimalLRU(FlatFamily):
             log_step=np.zeros(len(nu)),
             options=LayerOptions(conj_sym=False),
         )
-
-
-ADAPTER = MinimalLRU()

@@ -85,6 +85,3 @@ class S4DAdapter(OurFamily):
     name = "s4d"
     kind = ("ssmprune.models.s4d", "S4DLayer")
     state_axis: ClassVar = {"pole_re": 0, "pole_im": 0, "B": 0, "C": 1, "channel": 0, "mask": 0}
-
-
-ADAPTERS = (S5Adapter(), S4DAdapter())

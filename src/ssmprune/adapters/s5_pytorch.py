@@ -63,6 +63,3 @@ class S5Pytorch(FlatFamily):
                 pole_form="free", conj_sym=False, discretization=str(rule), step_rescale=float(self.step_rescale)
             ),
         )
-
-
-ADAPTER = S5Pytorch()

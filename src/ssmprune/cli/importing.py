@@ -14,11 +14,11 @@ from cyclopts import Parameter
 
 from .. import adapters, tasks
 from ..adapters import Adapter
-from ..adapters.tree_files import load_tree
 from ..errors import InputError
 from ..methods import criteria, named
 from ..models import save
 from ..sweeps import approaches
+from ..trees import load_tree
 from .options import Out
 from .output import Report, table
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, need, need_torch
-from ..files import read_whole, write_atomically
+from .errors import InputError, need, need_torch
+from .files import read_whole, write_atomically
 
 ARRAY, COMPLEX, SCALAR = 1, 2, 3  # Flax's extension types
 TYPES = {f"{kind}{bits}" for kind, sizes in {"float": (16, 32, 64), "complex": (64, 128)}.items() for bits in sizes}

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import ssmprune as sp
 from flax_oracle import GOLDEN
 from ssmprune.adapters.flax_s5 import FlaxS5
-from ssmprune.adapters.tree_files import from_msgpack, to_msgpack
+from ssmprune.trees import from_msgpack, to_msgpack
 
 FILES = sorted(GOLDEN.glob("*.msgpack"))
 WHOLE = (GOLDEN / "s5_flax_checkpoint.msgpack").read_bytes()
