@@ -298,9 +298,7 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     sp.save(Classifier(Config("s5", 1, 3, width=4, states=(4,), norm="layer")), models / "spoken.safetensors")
     write_card(models / "spoken.safetensors", {"task": "speech", "task_parameters": {}})
     shutil.copy(models / "spoken.safetensors", models / "without-a-card.safetensors")
-    monkeypatch.setattr(
-        reproduce, "default_approaches", lambda: ["last", "random", "unstructured-random"]
-    )
+    monkeypatch.setattr(reproduce, "default_approaches", lambda: ["last", "random", "unstructured-random"])
     out = tmp_path / "out"
     out.mkdir()
     (out / "notes.md").write_text("Said by hand.")
