@@ -12,7 +12,7 @@ import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -100,7 +100,7 @@ def _counting() -> Iterator[dict[str, int]]:
 
 def deploy(folder: Path) -> Callable[[], None]:
     """Return a call of the command `deploy`, into a new folder each time."""
-    from ssmprune.cli import app
+    from ssmprune.cli import run
 
     sp.save(tiny_model(), folder / "model.safetensors")
     np.save(folder / "x.npy", tiny_data()[0].numpy())
@@ -109,8 +109,9 @@ def deploy(folder: Path) -> Callable[[], None]:
     def call() -> None:
         out = folder / f"out{next(numbers)}"
         words = ["deploy", str(folder / "model.safetensors"), "--ratio", "0.5"]
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            app([*words, "--calibrate", str(folder / "x.npy"), "--out", str(out), "--json"], standalone_mode=False)
+        words += ["--calibrate", str(folder / "x.npy"), "--out", str(out), "--json", "--debug"]
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), suppress(SystemExit):
+            run(words)
 
     return call
 

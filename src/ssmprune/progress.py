@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .errors import visible
 
@@ -31,23 +31,25 @@ class Bar:
         brief: bool = False,
     ) -> None:
         """Prepare a bar, silent unless `shown`; a `brief` one disappears when it is done."""
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeRemainingColumn as Remaining
 
         console = Console(stderr=True)
-        count = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
-        description, figures = (
-            TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[figures]")
+        self.total, self._shown, self._in_bytes = total, shown, unit == "bytes"
+        self._began = self._last = monotonic()
+        self._parts = -1  # of LINES, that were done at the last line; the first line comes as soon as it may
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.DownloadColumn() if self._in_bytes else progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[figures]}", markup=False),
+            progress.TimeRemainingColumn(),
+            console=console,
+            transient=brief,
+            disable=not shown or not console.is_terminal,
+            speed_estimate_period=SPEED_PERIOD,
         )
-        columns = (description, BarColumn(), count, figures)
-        self._lines = _Lines(text, unit) if shown and not console.is_terminal else None
-        silent = not shown or not console.is_terminal
-        self._bar = Progress(
-            *columns, Remaining(), console=console, transient=brief, disable=silent, speed_estimate_period=SPEED_PERIOD
-        )
-        self._task = self._bar.add_task(text, total=total, figures="")
-        self.total = total
+        self._bar.add_task(visible(text), total=total, figures="")
 
     def __enter__(self) -> Bar:
         """Show the bar."""
@@ -60,59 +62,42 @@ class Bar:
 
     def show(self, done: int, text: str, figures: str = "") -> None:
         """Move the bar to `done` of its total, with another text and other figures."""
-        self._bar.update(self._task, completed=done, total=self.total, description=visible(text), figures=figures)
-        self._note(text, figures)
+        self._move(completed=done, description=visible(text), figures=figures)
 
     def say(self, line: str) -> None:
         """Print a line above the bar."""
-        if self._lines or not self._bar.disable:
-            self._print(line)
+        if self._shown:
+            self._bar.console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def update(self, count: int = 1) -> None:
         """Count more as done."""
         self._bar.start()
-        self._bar.update(self._task, advance=count, total=self.total)
-        self._note()
+        self._move(advance=count)
 
     def reset(self) -> None:
         """Wind the bar back to its beginning."""
-        self._bar.reset(self._task)
+        self._bar.reset(self._bar.task_ids[0])
 
     def close(self) -> None:
         """Stop drawing."""
         self._bar.stop()
 
-    def _note(self, text: str | None = None, figures: str = "") -> None:
-        """Print a line where there is no terminal and it is time for one."""
-        if self._lines and (line := self._lines.due(self._bar.tasks[0].completed, self.total, text, figures)):
-            self._print(line)
+    def _move(self, **changes: Any) -> None:
+        """Draw the bar, or print a line where there is no terminal and the last line is not recent."""
+        self._bar.update(self._bar.task_ids[0], total=self.total, **changes)
+        done, total, now = self._bar.tasks[0].completed, self.total or 0, monotonic()
+        if not self._bar.disable or not 0 < done < total:
+            return
+        parts = int(LINES * done // total)
+        if now - self._last >= (SHORTEST_PAUSE if parts > self._parts else LONGEST_PAUSE):
+            self._last, self._parts = now, parts
+            self.say(self._line(done, total, (now - self._began) * (total - done) / done))
 
-    def _print(self, line: str) -> None:
-        self._bar.console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
-
-
-class _Lines:
-    """Decides when a computation is due for a line of text, and what that says."""
-
-    def __init__(self, text: str, unit: Literal["items", "bytes"]) -> None:
-        self.text, self.unit = text, unit
-        self.began = self.last = monotonic()
-        self.parts = -1  # of LINES, that were done at the last line; the first line comes as soon as it may
-
-    def due(self, done: float, total: int | None, text: str | None, figures: str) -> str | None:
-        """Return a line, or None where the last one is recent."""
-        if not total or not 0 < done < total:
-            return None
-        now, parts = monotonic(), int(LINES * done // total)
-        if now - self.last < (SHORTEST_PAUSE if parts > self.parts else LONGEST_PAUSE):
-            return None
-        self.last, self.parts = now, parts
-        left = (now - self.began) * (total - done) / done
-        facts = (f"{self._count(done)} of {self._count(total)}", figures, f"{duration(left)} left")
-        return f"{text or self.text}: {', '.join(fact for fact in facts if fact)}"
-
-    def _count(self, number: float) -> str:
-        return f"{number / 1e6:,.1f} MB" if self.unit == "bytes" else f"{number:,.0f}"
+    def _line(self, done: float, total: int, seconds: float) -> str:
+        task = self._bar.tasks[0]
+        counts = [f"{n / 1e6:,.1f} MB" if self._in_bytes else f"{n:,.0f}" for n in (done, total)]
+        facts = (" of ".join(counts), task.fields["figures"], f"{duration(seconds)} left")
+        return f"{task.description}: {', '.join(filter(None, facts))}"
 
 
 def duration(seconds: float) -> str:

@@ -92,7 +92,7 @@ def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_
     first, *others = result.stderr.splitlines()
     assert first.startswith("Pruning ")
     assert "a few minutes" in first
-    assert [line.split()[0] for line in others] == ["Calibrating", "Measuring", "Writing"]
+    assert [line.split()[0] for line in others] == ["Looking", "Measuring", "Writing"]
     assert names(tmp_path / "out") == ["digits.c", "digits.card.json", "digits.h", "digits.safetensors"]
 
 

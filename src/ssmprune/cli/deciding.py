@@ -3,17 +3,16 @@
 Annotations are evaluated here, as in `options`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from .. import budgets, tasks
 from ..bisection import most_trials
-from ..budgets import Budget, Finish, Found, search
+from ..budgets import Finish, Found, search
 from ..errors import InputError, one_of
 from ..methods import named
 from ..models import load
@@ -22,7 +21,7 @@ from ..progress import duration
 from ..pruning import Pruning
 from ..tasks import cards
 from ..tasks.task import Split, fewer
-from .options import MORE, CalibrationOptions, Count, Unstable, at_least
+from .options import MORE, CalibrationOptions, Count, Unstable, at_least, flag
 from .output import say
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ..models.classifier import Classifier
 
 ANNOUNCED_MEMORY = 100_000_000  # bytes
+UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
 BUDGETS = ("max_energy", "max_gain", "max_loss", "max_memory", "max_latency")
 
 
@@ -65,7 +65,7 @@ class PruningOptions:
     max_memory: float | None = None
     """Megabytes that all tensors together may take."""
     max_latency: float | None = None
-    """Milliseconds that one sequence of the --calibrate data may take."""
+    """Milliseconds that one sequence may take, the first of --calibrate or a random one."""
     calibration: CalibrationOptions = field(default_factory=CalibrationOptions)
     method: Annotated[str | None, Parameter(alias="-m")] = None
     """A method from `ssmprune list`; by default last, or surgeon with --calibrate."""
@@ -80,6 +80,11 @@ class PruningOptions:
     limiting: LimitOptions = field(default_factory=LimitOptions)
     unstable: Unstable = "refuse"
 
+    @property
+    def budgets(self) -> dict[str, float]:
+        """The budgets that are given, by name."""
+        return {name: limit for name in BUDGETS if (limit := getattr(self, name)) is not None}
+
     def task_name(self, checkpoint: Path) -> str | None:
         """Return the task that --validate names, else the card, else --calibrate; None where none of them does."""
         name: str | None = self.validate or cards.read_card(checkpoint).get("task")
@@ -92,7 +97,7 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
 
     finish: what will be done to the pruned model, so that budgets count what that costs and saves as well.
     """
-    limits = options.limiting
+    limits, given = options.limiting, options.budgets
     pruning = Pruning(
         load(checkpoint),
         None if options.method is None else one_of("method", options.method, named()),
@@ -101,49 +106,41 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
         unstable=options.unstable,
         sequences=None,  # `sequences` of them were chosen at random already
     )
-    _check_one_goal(options)
+    if (options.ratio is None) == (not given):
+        came = " and ".join(map(flag, ["ratio", *given])) if given else "none"
+        words = ", ".join(map(flag, BUDGETS))
+        raise InputError(f"Say how far to prune with --ratio, or with one or more of {words}; got {came}.")
     if pruning.memory > ANNOUNCED_MEMORY:
         say(f"Planning takes up to {pruning.memory / 1e9:.1f} GB of memory.")
-    if options.ratio is None:
-        return search(_budgets(checkpoint, options, pruning, finished=finish is not None), pruning, finish)
-    plan = pruning.plan(options.ratio)
-    model = finish(pruning.shrink(plan), pruning.batches) if finish else None
-    return Found(options.ratio, plan, model, {}, pruning)
+    if options.ratio is not None:
+        plan = pruning.plan(options.ratio)
+        model = finish(pruning.shrink(plan), pruning.batches) if finish else None
+        return Found(options.ratio, plan, model, {}, pruning)
+    others: dict[str, list[Any]] = {}  # what these budgets measure with
+    if "max_loss" in given:
+        others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, finished=finish is not None)]
+    if "max_latency" in given:
+        others["max_latency"] = [timed_sequence(checkpoint, pruning)]
+    goals = [getattr(budgets, name)(limit, *others.get(name, ())) for name, limit in given.items()]
+    return search(goals, pruning, finish)
 
 
-def _check_one_goal(options: PruningOptions) -> None:
-    """Refuse a ratio beside budgets, and neither."""
-    words = {name: f"--{name.replace('_', '-')}" for name in ("ratio", *BUDGETS)}
-    given = [word for name, word in words.items() if getattr(options, name) is not None]
-    if not given or (options.ratio is not None and len(given) > 1):
-        ratio, *others = words.values()
-        came = " and ".join(given) or "none"
-        raise InputError(f"Say how far to prune with {ratio}, or with one or more of {', '.join(others)}; got {came}.")
+def timed_sequence(checkpoint: Path, pruning: "Pruning[Classifier]") -> "Tensor":
+    """Return the first calibration sequence, else a random one as long as the task's; for a model of pairs two."""
+    import torch
 
-
-def first_sequence(pruning: "Pruning[Classifier]") -> "Tensor | None":
-    """Return the first sequence of the calibration data, for a model of pairs two; None without any."""
-    if pruning.batches is None:
-        return None
-    x: Tensor = pruning.batches[0].x
-    return x[: 2 if pruning.model.config.retrieval else 1]
-
-
-def _budgets(
-    checkpoint: Path, options: PruningOptions, pruning: "Pruning[Classifier]", *, finished: bool
-) -> list[Budget]:
-    def loss(points: float) -> Budget:
-        return budgets.max_loss(points, _Accuracy(_validation(checkpoint, options), pruning, finished))
-
-    def latency(milliseconds: float) -> Budget:
-        x = first_sequence(pruning)
-        if x is None:
-            raise InputError("--max-latency times the model on the first sequence of --calibrate; give that as well.")
-        return budgets.max_latency(milliseconds, x)
-
-    makers: dict[str, Callable[[float], Budget]] = {name: getattr(budgets, name) for name in BUDGETS}
-    makers |= {"max_loss": loss, "max_latency": latency}
-    return [make(getattr(options, name)) for name, make in makers.items() if getattr(options, name) is not None]
+    config = pruning.model.config
+    count = 2 if config.retrieval else 1
+    if pruning.batches is not None:
+        first: Tensor = pruning.batches[0].x
+        return first[:count]
+    try:
+        length = cards.task_of(checkpoint).length
+    except InputError:  # no card, or a task that is not known here
+        length = UNKNOWN_LENGTH
+    if config.tokens:
+        return torch.randint(config.inputs, (count, length))
+    return torch.randn(count, length, config.inputs)
 
 
 def _validation(checkpoint: Path, options: PruningOptions) -> Split:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Group
+from rich.table import Table
 
 from ..budgets import certify_model
 from ..errors import InputError, need_torch
@@ -17,7 +18,7 @@ from ..tasks import cards
 from .deciding import PruningOptions, find_plan
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
 from .output import Report, literal, say, table
-from .pruning import certificate_facts, certificate_table
+from .pruning import report_certificates
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -123,21 +124,19 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     )
     small = found.model
     assert small is not None  # there is something to finish
-    certificates = certify_model(found.pruning, small) if options.certify else {}
+    bounds = report_certificates(certify_model(found.pruning, small)) if options.certify else None
     say("Measuring the size, speed and accuracy of the model before and after.")
-    name, whole = bundle.bundle_name(checkpoint), found.pruning.model
-    before, after = (_measure(model, split) for model in (whole, small))
+    before, after = (_measure(model, split) for model in (found.pruning.model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
     card |= {"budgets": found.notes} if found.notes else {}
-    card |= {"certificates": certificate_facts(certificates)} if certificates else {}
+    card |= bounds.facts if bounds else {}
     say("Writing the checkpoint, C and ONNX.")
-    with bundle.new_bundle(folder, name, small) as (written, sizes):
-        card |= {"files": sizes, "after": after | {"checkpoint_bytes": sizes[written.name]}}
-        cards.write_card(written, card)
-    bounds = [certificate_table(certificates)] if certificates else []
-    changes, files = _tables(card, folder)
-    return Report(card | {"out": str(folder)}, Group(changes, *bounds, *map(literal, found.notes), files))
+    with bundle.new_bundle(folder, bundle.bundle_name(checkpoint), small) as (written, sizes):
+        after["checkpoint_bytes"] = sizes[written.name]
+        cards.write_card(written, card | {"files": sizes})
+    parts = [*([bounds.readable] if bounds else []), *map(literal, found.notes), _list_files(folder)]
+    return Report(card | {"files": sizes, "out": str(folder)}, Group(_compare(card), *parts))
 
 
 def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
@@ -176,16 +175,17 @@ def _measure(model: Classifier, split: Split | None) -> dict[str, Any]:
     return figures
 
 
-def _tables(card: dict[str, Any], folder: Path) -> tuple[Any, Any]:
-    """Return what a model was and what it became, and the files that were written."""
-    rows = [
-        {"": title, **{when: _text(card[when].get(key), form) for when in ("before", "after")}}
-        for title, (key, form) in ROWS.items()
-    ]
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}  # the card's is in no card
-    files = table(f"{folder}", [{"file": name, "bytes": f"{size:,}"} for name, size in sizes.items()])
-    return table("; then ".join(card["history"]), [row for row in rows if row["before"] or row["after"]]), files
+def _compare(card: dict[str, Any]) -> Table:
+    """Show what a model was and what it became."""
+    rows = []
+    for title, (key, form) in ROWS.items():
+        values = {when: card[when].get(key) for when in ("before", "after")}
+        if any(value is not None for value in values.values()):
+            texts = {when: None if value is None else form.format(value) for when, value in values.items()}
+            rows.append({"": title, **texts})
+    return table("; then ".join(card["history"]), rows)
 
 
-def _text(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)
+def _list_files(folder: Path) -> Table:
+    """Show the files that were written, the card among them."""
+    return table(str(folder), [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())])

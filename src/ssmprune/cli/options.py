@@ -65,18 +65,21 @@ class CalibrationOptions:
     """How many sequences to calibrate on."""
     data: DataFolder = None
 
-    def load(
-        self, checkpoint: Path, sequences: int | None = None, doing: str = "Calibrating on"
-    ) -> "list[Sequences] | None":
+    def load(self, checkpoint: Path) -> "list[Sequences] | None":
         """Return batches of a task, as the checkpoint was trained on it, or of a file; None where none is named."""
         if self.calibrate is None:
             return None
         from ..training.calibration_inputs import load_unlabelled
 
         parameters = cards.task_parameters(checkpoint, self.calibrate)
-        batches = list(load_unlabelled(self.calibrate, sequences or self.sequences, self.data, parameters))
-        say(f"{doing} {count(batches):,} sequences of {self.calibrate}.")
+        batches = list(load_unlabelled(self.calibrate, self.sequences, self.data, parameters))
+        say(f"Looking at {count(batches):,} sequences of {self.calibrate}.")
         return batches
+
+
+def flag(name: str) -> str:
+    """Return how an option is written on the command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 def prepare(threads: int | None = None) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,10 @@ class Report:
     readable: RenderableType
     exit_code: int = 0
 
+    def __add__(self, other: Report) -> Report:
+        """Return both reports, one below the other."""
+        return Report(self.facts | other.facts, Group(self.readable, other.readable))
+
     def show(self, as_json: bool) -> None:
         """Print it to stdout."""
         if sys.stdout is None:  # closed by the caller, as by `>&-`
@@ -32,23 +37,35 @@ class Report:
             Console().print(self.readable)
 
 
-def table(title: str, rows: list[dict[str, Any]], caption: str = "") -> Table:
+def table(
+    title: str, rows: Sequence[Mapping[str, Any]], caption: str = "", columns: Mapping[str, str] | None = None
+) -> Table:
     """Lay out records of the same keys as a table; names in them are shown letter by letter, whatever they hold.
 
     On a narrow terminal texts continue on another line, never cut off.
+
+    columns: the titles of the entries to show, by default all by their names; one without any value is left out.
     """
+    titles = columns or {name: name for name in rows[0]}
+    shown = [name for name in titles if any(row[name] is not None for row in rows)]
     layout = Table(title=literal(title), title_justify="left", caption_justify="left")
     layout.caption = Text("\n").join(map(literal, caption.splitlines())) if caption else None
-    for name in rows[0]:
-        layout.add_column(literal(name), overflow="fold")
+    for name in shown:
+        layout.add_column(literal(titles[name]), overflow="fold")
     for row in rows:
-        layout.add_row(*map(literal, row.values()))
+        layout.add_row(*(literal(row[name]) for name in shown))
     return layout
 
 
 def literal(value: object) -> Text:
-    """Return what a value looks like, as text without markup or control characters; thousands are set apart."""
-    return Text(visible(f"{value:,}" if type(value) is int else str(value)))
+    """Return what a value looks like, as text without markup or control characters.
+
+    Thousands are set apart, and of other numbers a few digits are shown.
+    """
+    if isinstance(value, list):
+        return Text(" ").join(map(literal, value))
+    form = {int: ",", float: ".3g"}.get(type(value))
+    return Text(visible("" if value is None else str(value) if form is None else format(value, form)))
 
 
 def say(line: str) -> None:

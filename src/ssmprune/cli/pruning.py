@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
 from rich.console import Group
-from rich.table import Table
 
 from ..arrays import Real
 from ..budgets import certify_model, milliseconds_of
@@ -25,8 +24,8 @@ from ..planning.make import make_plan
 from ..planning.plan import Plan
 from ..pruning import read, shrink
 from ..tasks import cards
-from .deciding import PruningOptions, find_plan, first_sequence
-from .options import MORE, CalibrationOptions, Checkpoint, Out, Unstable, at_least, prepare
+from .deciding import PruningOptions, find_plan, timed_sequence
+from .options import MORE, CalibrationOptions, Checkpoint, Out, Unstable, at_least, flag, prepare
 from .output import Report, literal, say, table
 
 if TYPE_CHECKING:
@@ -37,9 +36,23 @@ if TYPE_CHECKING:
     from ..recovery import Recovered
 
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
-UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
 RECOVERY_SEQUENCES = 8000
-LEARNING = "Learning from"
+INSPECTED = {  # what `inspect` shows of a layer, with titles
+    "layer": "layer",
+    "kind": "kind",
+    "states": "states",
+    "memory_steps": "memory in steps, least and most",
+    "last_scores": "LAST scores 10, 50, 90 %",
+}
+CERTIFIED = {  # what is shown of a certificate, with titles
+    "layer": "layer",
+    "gain": "layer's gain",
+    "exact": "exact",
+    "bound": "bound",
+    "paper": "paper, layer",
+    "paper_model": "paper, model",
+    "measured": "on data",
+}
 
 
 @Parameter(name="*")
@@ -69,7 +82,7 @@ class PruneOptions(PruningOptions):
         if self.out is None and self.plan is None:
             raise InputError("Say where to write the smaller model with --out, or its plan with --plan.")
         given = [name for name, value in _flatten(self).items() if value != _flatten(PruneOptions())[name]]
-        others = [f"--{name.replace('_', '-')}" for name in given if name not in ("out", "from_plan")]
+        others = [flag(name) for name in given if name not in ("out", "from_plan")]
         if self.from_plan is not None and others:
             raise InputError(f"--from-plan takes every decision from a plan; leave out {', '.join(others)}.")
         if self.recover and (self.calibration.calibrate is None or self.out is None):
@@ -97,19 +110,11 @@ def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions(
     systems = read(model, unstable=options.unstable)
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
-    rows = [
-        {
-            "layer": layer["layer"],
-            "kind": layer["kind"],
-            "states": layer["states"],
-            "memory in steps": "{:.3g} to {:.3g}".format(*layer["memory_steps"]),
-            "LAST scores 10, 50, 90 %": "{:.1e} {:.1e} {:.1e}".format(*layer["last_scores"]),
-        }
-        for layer in layers
-    ]
-    paired = any(layer["states"] != layer["stored_states"] for layer in layers)
-    notes = [*(["; then ".join(model.history)] if model.history else []), *([PAIRS] if paired else [])]
-    return Report({"layers": layers, "history": model.history}, table(str(checkpoint), rows, "\n".join(notes)))
+    notes = ["; then ".join(model.history)] if model.history else []
+    if any(system.states != system.n for system in systems.values()):
+        notes.append(PAIRS)
+    shown = table(str(checkpoint), layers, "\n".join(notes), INSPECTED)
+    return Report({"layers": layers, "history": model.history}, shown)
 
 
 def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> Report:  # noqa: B008 (frozen)
@@ -125,22 +130,27 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
             check_writable(file)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     if options.from_plan is not None and options.out is not None:
-        return _replay(checkpoint, Plan.load(options.from_plan), options.out)
+        plan, model = Plan.load(options.from_plan), load(checkpoint)
+        _save(shrink(model, plan), model, checkpoint, options.out)
+        return _report(plan, options.out)
     found = find_plan(checkpoint, options)
     if options.plan is not None:
         found.plan.save(options.plan)
+    recovered = None
+    if options.recover and options.out is not None:
+        found, recovered = _recover(checkpoint, options, options.out, found)
+    report, pruning = _report(found.plan, options.out or options.plan, found.notes), found.pruning
+    if recovered is not None:
+        report += Report({"recovery": recovered.facts()}, literal(recovered))
+    if options.certify and recovered is not None:
+        report += report_certificates(certify_model(pruning, recovered.model))
+    elif options.certify:
+        report += report_certificates(certify(found.plan, pruning.systems, pruning.moments))
     if options.out is None:
-        certificates = _certify_plan(found) if options.certify else {}
-        return _report(found.plan, options.plan, certificates, found.notes)
-    found, recovered = _recover(checkpoint, options, found) if options.recover else (found, None)
-    small = recovered.model if recovered else found.pruning.shrink(found.plan)
-    certificates = {}
-    if options.certify:
-        certificates = certify_model(found.pruning, small) if recovered else _certify_plan(found)
-    _save(small, found.pruning.model, checkpoint, options.out)
-    gains = _measure_gains(found.pruning.model, small, first_sequence(found.pruning), checkpoint)
-    report = _report(found.plan, options.out, certificates, found.notes, recovered)
-    return Report(report.facts | gains.facts, Group(report.readable, gains.readable))
+        return report
+    small = recovered.model if recovered else pruning.shrink(found.plan)
+    _save(small, pruning.model, checkpoint, options.out)
+    return report + _measure_gains(pruning.model, small, timed_sequence(checkpoint, pruning))
 
 
 def recover(
@@ -157,27 +167,18 @@ def recover(
     _check_minutes(options.minutes)
     check_writable(options.out)
     small, model = load(checkpoint), load(whole)
-    outcome = _learn(small, model, options.load(whole, doing=LEARNING) or [], options.minutes, options.out)
+    outcome = _learn(small, model, options.load(whole) or [], options.minutes, options.out)
     _save(outcome.model, small, checkpoint, options.out)
-    facts = outcome.facts() | {"out": str(options.out)}
-    return Report(facts, literal(f"{outcome} -> {options.out}"))
-
-
-def _replay(checkpoint: Path, plan: Plan, out: Path) -> Report:
-    """Prune a model as a plan says that was made for it."""
-    model = load(checkpoint)
-    _save(shrink(model, plan), model, checkpoint, out)
-    return _report(plan, out)
+    return Report(outcome.facts() | {"out": str(options.out)}, literal(f"{outcome} -> {options.out}"))
 
 
 def _recover(
-    checkpoint: Path, options: PruneOptions, found: Found[Classifier]
+    checkpoint: Path, options: PruneOptions, out: Path, found: Found[Classifier]
 ) -> tuple[Found[Classifier], Recovered[Classifier] | None]:
     """Recover the pruned model; a recovery that breaks a budget is discarded, with a message."""
-    assert options.out is not None
-    inputs = options.calibration.load(checkpoint, RECOVERY_SEQUENCES, LEARNING) or []
+    inputs = replace(options.calibration, sequences=RECOVERY_SEQUENCES).load(checkpoint) or []
     small = found.pruning.shrink(found.plan)
-    recovered = _learn(small, found.pruning.model, inputs, options.minutes, options.out)
+    recovered = _learn(small, found.pruning.model, inputs, options.minutes, out)
     after = found.remeasure(recovered.model)
     if after.broken:
         say(f"After recovery, {'; '.join(after.broken)}. The pruned model is kept as it was before recovery.")
@@ -208,12 +209,10 @@ def _save(small: Classifier, before: Classifier, checkpoint: Path, out: Path) ->
     cards.copy_card(checkpoint, out)
 
 
-def _measure_gains(whole: Classifier, small: Classifier, x: Tensor | None, checkpoint: Path) -> Report:
-    """Measure bytes and milliseconds of a model before and after pruning, on a sequence or a random one."""
+def _measure_gains(whole: Classifier, small: Classifier, x: Tensor) -> Report:
+    """Measure bytes and milliseconds of a model before and after pruning."""
     from ..models.checkpoint import stored_bytes
 
-    if x is None:
-        x = _random_sequence(whole, checkpoint)
     sizes = [stored_bytes(model) for model in (whole, small)]
     times = [milliseconds_of(model, (x,)) for model in (whole, small)]
     lines = [
@@ -223,78 +222,28 @@ def _measure_gains(whole: Classifier, small: Classifier, x: Tensor | None, check
     return Report({"bytes": sizes, "milliseconds": times}, Group(*map(literal, lines)))
 
 
-def _random_sequence(model: Classifier, checkpoint: Path) -> Tensor:
-    """Return a random sequence, for a model of pairs two, as long as those of the task."""
-    import torch
-
-    try:
-        length = cards.task_of(checkpoint).length
-    except InputError:  # no card, or a task that is not known here
-        length = UNKNOWN_LENGTH
-    shape = (2 if model.config.retrieval else 1, length)
-    return (
-        torch.randint(model.config.inputs, shape) if model.config.tokens else torch.randn(*shape, model.config.inputs)
-    )
-
-
-def _report(
-    plan: Plan,
-    out: Path | None,
-    certificates: dict[str, Certificate] | None = None,
-    notes: Sequence[str] = (),
-    recovered: Recovered[Any] | None = None,
-) -> Report:
-    """Report what stays of each layer, how far its output may move, how recovery went and what budgets came to."""
-    rows = plan.rows()
-    facts: dict[str, Any] = {
+def _report(plan: Plan, out: Path | None, notes: Sequence[str] = ()) -> Report:
+    """Report what stays of each layer, and what budgets came to."""
+    facts = {
         "method": plan.method,
         "ratio": plan.ratio,
         "reached": plan.reached,
         "sequences": plan.sequences,
-        "layers": rows,
+        "layers": plan.rows(),
         "out": str(out),
+        "budgets": list(notes),
     }
-    readable = [row | {"pruned": f"{row['pruned']:.1%}"} for row in rows]
-    parts: list[Any] = [table(f"{plan.title} -> {out}", readable)]
-    if certificates:
-        facts["certificates"] = certificate_facts(certificates)
-        parts.append(certificate_table(certificates))
-    if recovered:
-        facts["recovery"] = recovered.facts()
-        parts.append(literal(recovered))
-    facts["budgets"] = list(notes)
-    return Report(facts, Group(*parts, *map(literal, notes)))
+    rows = [row | {"pruned": f"{row['pruned']:.1%}"} for row in plan.rows()]
+    return Report(facts, Group(table(f"{plan.title} -> {out}", rows), *map(literal, notes)))
 
 
-def _certify_plan(found: Found[Classifier]) -> dict[str, Certificate]:
-    return certify(found.plan, found.pruning.systems, found.pruning.moments)
-
-
-def certificate_facts(certificates: dict[str, Certificate]) -> dict[str, Any]:
-    """Return certificates as JSON and cards hold them."""
-    return {layer: asdict(certificate) for layer, certificate in certificates.items()}
-
-
-def certificate_table(certificates: dict[str, Certificate]) -> Table:
-    """Return how far the output of each layer may move, without the columns that have nothing to say."""
+def report_certificates(certificates: dict[str, Certificate]) -> Report:
+    """Report how far the output of each layer may move."""
+    facts = {layer: asdict(certificate) for layer, certificate in certificates.items()}
     caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
-    rows = [_certificate_row(*item) for item in certificates.items()]
-    empty = {name for name in rows[0] if not any(row[name] for row in rows)}
-    rows = [{name: text for name, text in row.items() if name not in empty} for row in rows]
-    return table("Gain of the error in each layer's output", rows, caption)
-
-
-def _certificate_row(layer: str, certificate: Certificate) -> dict[str, str]:
-    figures = {
-        "layer's gain": certificate.gain,
-        "exact": certificate.exact,
-        "bound": certificate.bound,
-        "paper, layer": certificate.paper,
-        "paper, model": certificate.paper_model,
-    }
-    written = {name: "" if value is None else f"{value:.3g}" for name, value in figures.items()}
-    measured = "" if certificate.measured is None else f"{certificate.measured:.2%}"
-    return {"layer": layer, **written, "on data": measured}
+    rows = [{"layer": layer, **figures} for layer, figures in facts.items()]
+    shown = table("Gain of the error in each layer's output", rows, caption, CERTIFIED)
+    return Report({"certificates": facts}, shown)
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:
