@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter
 
 from .. import adapters, tasks
-from ..adapters import Adapter
 from ..errors import InputError
 from ..methods import criteria, named
 from ..models import save
@@ -71,73 +69,49 @@ def list_() -> Report:
 
 
 def import_model(tree: dict[str, Any], family: str, answers: dict[str, Any]) -> Classifier:
-    """Return our classifier; an answer is an option of the adapter or an argument of its importer."""
+    """Return our classifier; an answer is an option of the adapter or a keyword argument of its importer."""
     families = adapters.found()
     importer = families[family].importer() if family in families else None
     if importer is None:
         names = ", ".join(sorted(name for name, adapter in families.items() if adapter.importer()))
         raise InputError(f"Whole models can be imported from the families {names}; got {family!r}.")
-    options, arguments = _options(families[family]), _arguments(importer)
-    _check(answers, options | arguments)
-    if options:
-        given = {name: answers[name] for name in options.keys() & answers.keys()}
-        importer = type(families[family])(**given).importer() or importer
-    model: Classifier = importer(tree, **{name: answers[name] for name in arguments.keys() & answers.keys()})
+    adapter = type(families[family])
+    options, parameters = (signature(function, eval_str=True).parameters for function in (adapter, importer))
+    arguments = {name: it for name, it in parameters.items() if it.kind is it.KEYWORD_ONLY}
+    needed = {*adapter.asked, *(name for name, it in arguments.items() if it.default is it.empty)}
+    _check(answers, {name: _choices(it.annotation) for name, it in {**options, **arguments}.items()}, needed)
+    given, others = ({name: answers[name] for name in names if name in answers} for names in (options, arguments))
+    if given:
+        importer = adapter(**given).importer() or importer
+    model: Classifier = importer(tree, **others)
     return model
 
 
-@dataclass(frozen=True)
-class Question:
-    """What an importer may want to know, and which answers its type allows."""
+def _choices(kind: Any) -> list[Any]:
+    """Return the words and the types that an answer may be.
 
-    type: Any
-    needed: bool
-
-    @property
-    def choices(self) -> list[Any]:
-        """The words of a Literal and the other types that are allowed."""
-        kinds = [kind for kind in (get_args(self.type) or [self.type]) if kind is not NoneType]
-        return [choice for kind in kinds for choice in (get_args(kind) or [kind])]
-
-    @property
-    def expected(self) -> str:
-        """The answers in words.
-
-        >>> Question(Literal["mean", "last", "none"], needed=True).expected
-        'mean, last or none'
-        """
-        *words, last = (NAMES.get(choice, str(choice)) for choice in self.choices)
-        return f"{', '.join(words)} or {last}" if words else last
-
-    def allows(self, value: Any) -> bool:
-        """Tell whether this is an answer."""
-        kinds = {int, float} if type(value) is int else {type(value)}
-        return any(value == choice if isinstance(choice, str) else choice in kinds for choice in self.choices)
+    >>> from typing import Literal
+    >>> _choices(Literal["zoh", "bilinear"] | None), _choices(bool)
+    (['zoh', 'bilinear'], [<class 'bool'>])
+    """
+    parts = get_args(kind) or [kind]
+    return [choice for part in parts for choice in get_args(part) or [part] if choice is not NoneType]
 
 
-def _options(adapter: Adapter) -> dict[str, Question]:
-    """Return the adapter's own options; it says which of them a file does not record."""
-    types = get_type_hints(type(adapter))
-    names: list[str] = [field.name for field in fields(adapter)] if is_dataclass(adapter) else []
-    return {name: Question(types[name], name in adapter.asked) for name in names}
-
-
-def _arguments(importer: Callable[..., Any]) -> dict[str, Question]:
-    """Return the questions that the keyword arguments of an importer are."""
-    types = get_type_hints(importer)
-    arguments = [p for p in inspect.signature(importer).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return {p.name: Question(types[p.name], p.default is p.empty) for p in arguments}
-
-
-def _check(answers: dict[str, Any], questions: dict[str, Question]) -> None:
-    if unknown := sorted(answers.keys() - questions.keys()):
-        raise InputError(f"This family has no {unknown[0]}; it knows {', '.join(questions)}.")
-    missing = [f"{name} ({q.expected})" for name, q in questions.items() if q.needed and name not in answers]
-    if missing:
+def _check(answers: dict[str, Any], choices: dict[str, list[Any]], needed: set[str]) -> None:
+    """Refuse answers that an importer does not know, and say which are missing."""
+    expected = {}
+    for name, allowed in choices.items():
+        *words, last = (NAMES.get(choice, str(choice)) for choice in allowed)
+        expected[name] = f"{', '.join(words)} or {last}" if words else last
+    if unknown := sorted(answers.keys() - choices.keys()):
+        raise InputError(f"This family has no {unknown[0]}; it knows {', '.join(choices)}.")
+    if missing := [f"{name} ({text})" for name, text in expected.items() if name in needed - answers.keys()]:
         raise InputError(f"The file does not record {', '.join(missing)}; add NAME=VALUE for each.")
     for name, value in answers.items():
-        if not questions[name].allows(value):
-            raise InputError(f"{name} must be {questions[name].expected}; got {value!r}.")
+        kinds = {int, float} if type(value) is int else {type(value)}
+        if value not in choices[name] and not kinds.intersection(choices[name]):
+            raise InputError(f"{name} must be {expected[name]}; got {value!r}.")
 
 
 def _split(text: str) -> tuple[str, Any]:
