@@ -1,8 +1,8 @@
 """Count what a call does to a model of four layers: files crossed, deep copies, full reads, hashes.
 
-`python scripts/trace_walks.py` prints the walks that docs/architecture.md speaks of; tests/test_walks.py keeps two of
-them. A file counts if one of its functions ran: imports and class bodies do not. A full read is one reading of as many
-layers as the model has, a hash one fingerprint of all of them.
+`python scripts/trace_walks.py` prints the walks that docs/architecture.md speaks of; tests/test_walks.py keeps three
+of them. A file counts if one of its functions ran: imports and class bodies do not. A full read is one reading of as
+many layers as the model has, a hash one fingerprint of all of them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ TORCH_ROOMS = {
     "report",
 }  # the others import it when a model arrives
 TORCH_FILES = {  # when a model arrives
-    *(f"calibration/{name}.py" for name in ("answers", "record", "strided", "sums")),
+    *(f"calibration/{name}.py" for name in ("answers", "record", "sums")),
 }
 HEAVY = {"torch", "scipy", "matplotlib", "PIL", "pooch", "msgpack", "pytest"}
 FILES = sorted(SOURCE.rglob("*.py"))

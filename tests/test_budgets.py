@@ -8,6 +8,7 @@ import ssmprune as sp
 from calibrated import KINDS, kinds, model
 from ssmprune import budgets
 from ssmprune.budgets import certify_model, energy_lost_by_model, search
+from ssmprune.calibration.answers import Accuracy
 from ssmprune.models.checkpoint import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -94,7 +95,7 @@ def test_a_loss_says_what_was_reached_on_how_many_examples():
     net = model("s5")
     work = sp.Pruning(net)
     found = search([sp.max_loss(10, labelled(net))], work)
-    accuracy = budgets.Accuracy(labelled(net))
+    accuracy = Accuracy(labelled(net))
     reached = accuracy(work.shrink(work.plan(found.ratio)))
     assert reached >= 0.9
     (note,) = found.notes
@@ -108,7 +109,7 @@ def test_labels_may_come_with_padded_sequences():
     padded = sp.Sequences(x, torch.full((30,), 20))
     with torch.no_grad():
         y = net(*padded).argmax(-1)
-    assert budgets.Accuracy([(padded, y)])(net) == 1
+    assert Accuracy([(padded, y)])(net) == 1
 
 
 @pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Sequences(torch.zeros(3, 4, 2), torch.ones(3))]])
@@ -221,25 +222,25 @@ def answered(pooling="mean"):
 
 def test_answers_at_every_step_are_counted_without_padding():
     net, x, labels = answered("none")
-    assert budgets.Accuracy([(x, labels)])(net) == 1.0
+    assert Accuracy([(x, labels)])(net) == 1.0
     lengths = torch.arange(11, 31)
     padding = torch.arange(30) >= lengths[:, None]
     wrong = torch.where(padding, 2 - labels, labels)
-    assert budgets.Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == 1.0
+    assert Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == 1.0
     wrong[0, 0] = (wrong[0, 0] + 1) % 3
-    assert budgets.Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
+    assert Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
 
 
 def test_labels_that_do_not_go_with_the_answers_are_refused():
     net, x, labels = answered()
     with pytest.raises(sp.InputError, match=r"labels of shape \(20, 1\) do not go with answers of shape \(20,\)"):
-        budgets.Accuracy([(x, labels[:, None])])(net)
+        Accuracy([(x, labels[:, None])])(net)
 
 
 def test_validation_data_may_be_arrays_of_any_precision_and_batches_empty():
     net, x, labels = answered()
     for given in (x.numpy(), x.double(), x.double().numpy()):
-        assert budgets.Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
+        assert Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
 
 
 def test_measuring_leaves_every_part_of_a_model_in_its_mode():

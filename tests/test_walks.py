@@ -13,7 +13,11 @@ import trace_walks
 
 @pytest.mark.parametrize(
     ("options", "copies", "reads"),
-    [({"ratio": 0.5}, 1, 1), ({"ratio": 0.8, "data": trace_walks.tiny_data()}, 3, 2)],
+    [
+        ({"ratio": 0.5}, 1, 1),
+        ({"ratio": 0.8, "data": trace_walks.tiny_data()}, 2, 1),
+        ({"ratio": sp.max_energy(0.05), "data": trace_walks.tiny_data()}, 5, 1),  # one for each of four trials
+    ],
 )
 def test_a_model_is_copied_and_read_as_rarely_as_can_be(options, copies, reads):
     model = trace_walks.tiny_model()

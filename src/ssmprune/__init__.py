@@ -50,8 +50,7 @@ from .methods import (
 )
 from .models import load, save
 from .planning.certificates import Certificate, certify
-from .planning.limits import Limits
-from .planning.make import make_plan, plan_from_scores, refit
+from .planning.make import Limits, make_plan, plan_from_scores, refit
 from .planning.plan import Plan
 from .pruning import Pruning, convert, mask, read, shrink
 from .trees import load_tree, save_tree

@@ -114,6 +114,15 @@ def largest_near(start: int, most: int, within: Callable[[int], bool]) -> int:
         while high - step > 0 and not within(high - step):
             high, step = high - step, 2 * step
         low = max(low, high - step)
+    return last_within(low, high, within)
+
+
+def last_within(low: int, high: int, within: Callable[[int], bool]) -> int:
+    """Find a count that is within while one more is not, given one that is and a higher one that is not.
+
+    >>> last_within(0, 100, lambda count: count <= 57)
+    57
+    """
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if within(middle) else (low, middle)

@@ -17,8 +17,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from .adapters import Adapter
-from .arrays import Real, is_number
-from .bisection import GRID, ROUNDING, largest_near, largest_within, ratio_for, removed_at
+from .arrays import is_number
+from .bisection import GRID, ROUNDING, largest_near, largest_within, last_within, ratio_for, removed_at
 from .calibration.collect import collect_states
 from .calibration.data import Sequences
 from .core.moments import moment_bytes
@@ -33,13 +33,11 @@ from .planning.certificates import (
     energy_lost,
     energy_lost_by_plan,
 )
-from .planning.limits import Limits
+from .planning.make import Limits
 from .planning.plan import Plan
 from .pruning import Pruning, read, refuse_beyond_memory
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from .models.classifier import Classifier
 
 Model = TypeVar("Model")
@@ -82,10 +80,6 @@ class Budget(ABC):
         """Return what `pruning.model` comes to after a plan; override it where that needs no model."""
         return self.measure(pruning.shrink(plan) if plan.ratio else pruning.model, pruning)
 
-    def explain(self, value: float, pruning: Pruning[Any], /) -> str:
-        """Return what else a reader wants to know about a value."""
-        return ""
-
     def allows(self, value: float) -> bool:
         """Say whether a value is within the budget."""
         return value <= self.limit + ROUNDING
@@ -100,7 +94,7 @@ class Budget(ABC):
         if not pruned:
             holds = f" holds without pruning: the model has {self.write(value)}"
             outcome = " allows no pruning" if self.grows_with_ratio else holds
-        return f"{self.name} {self.limit:g}{outcome}{self.explain(value, pruning)}"
+        return f"{self.name} {self.limit:g}{outcome}"
 
 
 @dataclass(frozen=True)
@@ -233,14 +227,8 @@ def _smallest(sizes: Sequence[Budget], trials: _Trials[Any]) -> float:
                 f"Pruning cannot reach {budget.limit:g} {budget.unit}: without its states the model has {least:.3g}."
             )
     states = trials.pruning.states
-    outside, within = 0, states
-    while within - outside > 1:
-        middle = (outside + within) // 2
-        if trials.kept(sizes, ratio_for(middle, states)):
-            within = middle
-        else:
-            outside = middle
-    return ratio_for(within, states)
+    too_few = last_within(0, states, lambda count: not trials.kept(sizes, ratio_for(count, states)))
+    return ratio_for(too_few + 1, states)
 
 
 class MaxEnergy(Budget):
@@ -288,12 +276,13 @@ class MaxLoss(Budget):
         before = self._before(pruning)
         return 0.0 if model is pruning.model else 100 * (before - self.accuracy(model))
 
-    def explain(self, value: float, pruning: Pruning[Any], /) -> str:
-        """Say how accurate both models are, and how sure that is."""
+    def describe(self, value: float, pruning: Pruning[Any], *, pruned: bool) -> str:
+        """Also say how accurate both models are, and how sure that is."""
         before = self._before(pruning)
         after = before - value / 100
         interval = _confidence(after, getattr(self.accuracy, "examples", 0))
-        return f", accuracy {after:.2%}{interval} after {before:.2%}"
+        outcome = super().describe(value, pruning, pruned=pruned)
+        return f"{outcome}, accuracy {after:.2%}{interval} after {before:.2%}"
 
     def _before(self, pruning: Pruning[Any]) -> float:
         if self._whole is None or self._whole[0] is not pruning.model:
@@ -347,7 +336,12 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
     if not callable(given) and not isinstance(given, Iterable):
         kind = type(given).__name__
         raise InputError(f"max_loss takes labelled batches, or a function that gives a model's accuracy; got {kind}.")
-    return MaxLoss(points, validation if callable(validation) else Accuracy(list(validation)))
+    if callable(validation):
+        return MaxLoss(points, validation)
+    need_torch()
+    from .calibration.answers import Accuracy
+
+    return MaxLoss(points, Accuracy(list(validation)))
 
 
 def max_memory(megabytes: float) -> Budget:
@@ -433,10 +427,12 @@ def certify_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, 
 
 def _compare_layers(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Comparison]:
     after = read(small, unstable=pruning.unstable)
-    return {
-        path: compare(system, after[path], _D_change(pruning.model, small, path))
-        for path, system in pruning.systems.items()
-    }
+    comparisons = {}
+    for path, system in pruning.systems.items():
+        tensors = (model.get_parameter(f"{path}.D").detach() for model in (pruning.model, small))
+        D, new_D = (tensor.double().cpu().numpy() for tensor in tensors)
+        comparisons[path] = compare(system, after[path], new_D - D)
+    return comparisons
 
 
 def _lost(pruning: Pruning[Classifier], comparisons: Mapping[str, Comparison]) -> dict[str, float]:
@@ -445,48 +441,6 @@ def _lost(pruning: Pruning[Classifier], comparisons: Mapping[str, Comparison]) -
     systems = {path: comparison.difference for path, comparison in comparisons.items()}
     refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
     return energy_lost(comparisons, collect_states(pruning.model, systems, pruning.batches))
-
-
-def _D_change(whole: Classifier, small: Classifier, path: str) -> Real:
-    before, after = (model.get_parameter(f"{path}.D").detach().double().cpu().numpy() for model in (whole, small))
-    change: Real = after - before
-    return change
-
-
-@dataclass(frozen=True, eq=False)
-class Accuracy:
-    """The share of right answers to labelled batches (x, labels) or (Sequences(x, lengths), labels)."""
-
-    batches: list[Any]
-
-    def __post_init__(self) -> None:
-        """Refuse what has no labels."""
-        for batch in self.batches:
-            if not isinstance(batch, tuple | list) or isinstance(batch, Sequences) or len(batch) < 2:
-                raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
-        if not self.examples:
-            raise InputError("max_loss counts right answers; there are no examples.")
-
-    @property
-    def examples(self) -> int:
-        """On how many examples answers are counted."""
-        return sum(len(batch[1]) for batch in self.batches)
-
-    def __call__(self, model: nn.Module) -> float:
-        """Return a model's, from 0 to 1; an answer is a sequence's, or a step's that is no padding."""
-        need_torch()
-        import torch
-
-        from .calibration.answers import logits_and_labels
-        from .calibration.record import evaluating
-
-        right = total = 0
-        with torch.no_grad(), evaluating(model):
-            for batch in self.batches:
-                if len(batch[1]):
-                    logits, wanted = logits_and_labels(model, batch)
-                    right, total = right + int((logits.argmax(-1) == wanted).sum()), total + len(wanted)
-        return right / total
 
 
 def megabytes_of(model: Any) -> float:

@@ -24,9 +24,9 @@ from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
 from .core.system import DiagonalSystem, states_have
 from .errors import InputError, need_torch
-from .methods import LAST, SURGEON, Evidence, Masks, Method, Scores
-from .planning.limits import Limits
+from .methods import LAST, SURGEON, Method, Scores
 from .planning.make import (
+    Limits,
     check_ratio,
     check_request,
     gather_evidence,
@@ -79,11 +79,7 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     (6, 3)
     """
     _check_plan(plan, layers_of(model, adapter))
-    pruned, layers = _refitted_copy(model, plan, adapter)
-    for path, layer in layers.items():
-        layer.mask(plan.keep[path])
-    _tell_families(layers, pruned, plan.title)
-    return pruned
+    return _carry_out(model, plan, adapter, remove=False)
 
 
 def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
@@ -97,7 +93,7 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
     (6, 3)
     """
     _check_plan(plan, layers_of(model, adapter))
-    return _shrink(model, plan, adapter)
+    return _carry_out(model, plan, adapter, remove=True)
 
 
 def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
@@ -114,28 +110,24 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     return converted
 
 
-def _shrink(model: Model, plan: Plan, adapter: Adapter | None) -> Model:
-    """Return a copy without the pruned states, by a plan that is known to be the model's."""
-    pruned, layers = _refitted_copy(model, plan, adapter)
-    for path, layer in layers.items():
-        layer.shrink(plan.keep[path])
-    _tell_families(layers, pruned, plan.title, plan.keep)
-    return pruned
+def _carry_out(model: Model, plan: Plan, adapter: Adapter | None, *, remove: bool) -> Model:
+    """Return a copy with the C and D of a plan that is known to be the model's; states are removed or silenced.
 
-
-def _refitted_copy(model: Model, plan: Plan, adapter: Adapter | None) -> tuple[Model, dict[str, Layer]]:
-    """Return a copy of a model with the C and D of a plan, and the copy's layers."""
+    Each family hears of it once, so that models that keep a record of what was done to them can do so.
+    """
     pruned = copy.deepcopy(model)
     layers = layers_of(pruned, adapter)
-    for path, C in plan.C.items():
-        layers[path].refit(plan.keep[path], C, plan.D_change[path])
-    return pruned, layers
-
-
-def _tell_families(layers: dict[str, Layer], model: Any, title: str, kept: Masks | None = None) -> None:
-    """Tell each family once, so that models that keep a record of what was done to them can do so."""
+    for path, layer in layers.items():
+        keep = plan.keep[path]
+        if path in plan.C:
+            layer.refit(keep, plan.C[path], plan.D_change[path])
+        if remove:
+            layer.shrink(keep)
+        else:
+            layer.mask(keep)
     for family in dict.fromkeys(layer.family for layer in layers.values()):
-        family.after_pruning(model, title, kept)
+        family.after_pruning(pruned, plan.title, plan.keep if remove else None)
+    return pruned
 
 
 def _check_plan(plan: object, layers: dict[str, Layer]) -> None:
@@ -208,14 +200,9 @@ class Pruning(Generic[Model]):
         return collect_states(self.model, self.systems, self.batches, adapter=self.adapter)
 
     @cached_property
-    def evidence(self) -> dict[str, Evidence]:
-        """What the method may know of every layer; data are looked at when it asks."""
-        return gather_evidence(self.systems, self._measure, self.seed)
-
-    @cached_property
     def scores(self) -> Scores:
-        """What the method thinks of every state, at whatever ratio."""
-        return score_states(self.systems, self._method, self.evidence)
+        """What the method thinks of every state, at whatever ratio; data are looked at when it asks."""
+        return score_states(self.systems, self._method, gather_evidence(self.systems, self._measure, self.seed))
 
     def choose_states(self, ratio: float) -> Plan:
         """Decide which states go, and leave the others as they are."""
@@ -228,7 +215,7 @@ class Pruning(Generic[Model]):
         chosen = self.choose_states(ratio)
         if not self._method.refits:
             return chosen
-        return refit(chosen, self.systems, {layer: evidence.moments for layer, evidence in self.evidence.items()})
+        return refit(chosen, self.systems, self.moments)
 
     def plan(self, ratio: float) -> Plan:
         """Decide which states go; with data, re-fit the others one layer after the other on what pruning lets through.
@@ -237,12 +224,12 @@ class Pruning(Generic[Model]):
         """
         if self.batches is None:
             return self.plan_each_layer(ratio)
-        return refit_on(self.batches, self.choose_states(ratio), self.model, adapter=self.adapter)
+        return refit_on(self.batches, self.choose_states(ratio), self.model, self.systems, adapter=self.adapter)
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
         plan.check(self.systems)
-        return _shrink(self.model, plan, self.adapter)
+        return _carry_out(self.model, plan, self.adapter, remove=True)
 
     @property
     def _method(self) -> Method:

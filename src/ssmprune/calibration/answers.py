@@ -1,7 +1,8 @@
-"""A torch model's answers to labelled batches, beside the right ones."""
+"""A torch model's answers to labelled batches, beside the right ones, and how many of them are right."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from .data import Sequences, take
-from .record import answer
+from .record import answer, evaluating
 
 
 def is_labelled(batch: Any) -> bool:
@@ -40,3 +41,33 @@ def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
             f"{tuple(logits.shape[:-1])}; give one class for each answer."
         )
     return logits.flatten(0, -2), right.flatten()
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracy:
+    """The share of right answers to labelled batches (x, labels) or (Sequences(x, lengths), labels)."""
+
+    batches: list[Any]
+
+    def __post_init__(self) -> None:
+        """Refuse what has no labels."""
+        if not all(map(is_labelled, self.batches)):
+            raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
+        if not self.examples:
+            raise InputError("max_loss counts right answers; there are no examples.")
+
+    @property
+    def examples(self) -> int:
+        """On how many examples answers are counted."""
+        return sum(len(batch[1]) for batch in self.batches)
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> float:
+        """Return a model's, from 0 to 1; an answer is a sequence's, or a step's that is no padding."""
+        right = total = 0
+        with evaluating(model):
+            for batch in self.batches:
+                if len(batch[1]):
+                    logits, wanted = logits_and_labels(model, batch)
+                    right, total = right + int((logits.argmax(-1) == wanted).sum()), total + len(wanted)
+        return right / total

@@ -8,7 +8,6 @@ from typing import Any
 from ..adapters import Adapter, layers_of
 from ..core.moments import Moments
 from ..core.system import DiagonalSystem
-from ..errors import need_torch
 from .data import SEQUENCES, Sequences, count, in_slices, take
 
 
@@ -25,7 +24,7 @@ def collect(
     batches: a list or a DataLoader of what the model takes, x (batch, length, ...); of tuples and lists the first
         member is x and the rest, such as labels, is ignored. `Sequences(x, lengths)` says where padding begins.
     sequences: how many to look at; None for all.
-    every: count one step in this many; chosen by `strided.stride` unless given.
+    every: count one step in this many; chosen by `sums.stride` unless given.
 
     >>> import torch
     >>> from ssmprune.models.s5 import S5Layer
@@ -34,10 +33,6 @@ def collect(
     >>> moments["1"].gram.shape, moments["1"].sequences
     ((1, 4, 2, 4, 2), 200)
     """
-    need_torch()
-    from .record import refuse_what_cannot_run
-
-    refuse_what_cannot_run(model)
     systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
     return collect_states(model, systems, take(batches, sequences), every=every, adapter=adapter)
 
@@ -51,7 +46,6 @@ def collect_states(
     adapter: Adapter | None = None,
 ) -> dict[str, Moments]:
     """Return the moments of the states of these systems, whichever they are, at the inputs of the model's layers."""
-    need_torch()
     import torch
 
     from .record import evaluating, record, refuse_what_cannot_run

@@ -63,12 +63,6 @@ def takes_pairs(model: nn.Module) -> bool:
     return takes_lengths(model) and model.config.retrieval
 
 
-def run(model: nn.Module, sequences: Sequences) -> Any:
-    """Run a model on some sequences; lengths are passed only to our own models."""
-    x = for_model(model, sequences.x)
-    return model(x, sequences.lengths) if takes_lengths(model) else model(x)
-
-
 def stages(model: nn.Module, sequences: Sequences) -> list[Callable[[Any], Any]]:
     """Return the functions that take the inputs through all layers, one after the other.
 
@@ -89,7 +83,8 @@ def answer(model: nn.Module, sequences: Sequences) -> Tensor | None:
 
     None where that is no tensor.
     """
-    given, lengths = run(model, sequences), sequences.lengths
+    x, lengths = for_model(model, sequences.x), sequences.lengths
+    given = model(x, lengths) if takes_lengths(model) else model(x)
     if isinstance(given, Mapping):
         given = tuple(given.values())
     output = given[0] if isinstance(given, tuple | list) and given else given

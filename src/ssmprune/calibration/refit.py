@@ -8,19 +8,18 @@ towards those that also mend what earlier layers lost.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ..adapters import Adapter, Layer, layers_of
+from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
 from ..core.layout import ChannelLayout
 from ..core.least_squares import WeightChange, fit_shrunk, most_cautious
 from ..core.moments import readout, weights
 from ..core.system import DiagonalSystem
-from ..errors import need_torch
 from ..planning.plan import Plan
 from .data import SEQUENCES, Sequences, count, in_slices, take
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
 
+Readouts: TypeAlias = dict[str, tuple[Complex, Real]]  # the new C of a layer and what to add to its D
 HELD_OUT = 5  # one pair of sequences in so many is held out
 FEW = 40  # sequences, fewer than which are split in halves
 
@@ -58,30 +58,37 @@ def refit_in_sequence(
     ridge: the share of each regressor's energy that counts as noise, as in `refit`; all data are then fitted and none
         held out.
     """
-    plan.check({path: layer.read() for path, layer in layers_of(model, adapter).items()})
-    return refit_on(take(batches, sequences), plan, model, every=every, ridge=ridge, adapter=adapter)
+    systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
+    plan.check(systems)
+    return refit_on(take(batches, sequences), plan, model, systems, every=every, ridge=ridge, adapter=adapter)
 
 
 def refit_on(
     batches: list[Sequences],
     plan: Plan,
     model: Any,
+    systems: Mapping[str, DiagonalSystem],
     *,
     every: int | None = None,
     ridge: float | None = None,
     adapter: Adapter | None = None,
 ) -> Plan:
     """Do what `refit_in_sequence` does, on data that were taken, with a plan that is known to be the model's."""
-    need_torch()
     import torch
 
     from .record import evaluating, refuse_what_cannot_run, takes_pairs
 
     refuse_what_cannot_run(model)
     seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=takes_pairs(model))
+    data = _Data(list(in_slices(seen)), list(in_slices(held_out)), every)
+    kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
-        fitted = _fit_layers(plan, model, _Data(seen, held_out, every), ridge, adapter)
-    return replace(fitted, sequences=count(batches))
+        pruned = _PrunedCopy(model, plan, adapter)
+        alone, in_sequence = _fit_layers(model, pruned, kept, data, ridge)
+        fitted = _nearest(model, pruned, [{}, alone, in_sequence], data.held_out)
+    C = {path: new_C for path, (new_C, _) in fitted.items()}
+    D_change = {path: change for path, (_, change) in fitted.items()}
+    return replace(plan, C=C, D_change=D_change, sequences=count(batches))
 
 
 def split(batches: list[Sequences], *, pairs: bool = False) -> tuple[list[Sequences], list[Sequences]]:
@@ -108,44 +115,64 @@ def split(batches: list[Sequences], *, pairs: bool = False) -> tuple[list[Sequen
     return fitted, held_out
 
 
+@dataclass(frozen=True)
 class _Data:
     """Slices of the sequences to fit, and of those that are held out."""
 
-    def __init__(self, seen: list[Sequences], held_out: list[Sequences], every: int | None) -> None:
-        self.seen, self.held_out, self.every = list(in_slices(seen)), list(in_slices(held_out)), every
-        self.slices = [*self.seen, *self.held_out]
-        self.sequences = count(self.slices)
+    seen: list[Sequences]
+    held_out: list[Sequences]
+    every: int | None
+
+    @property
+    def slices(self) -> list[Sequences]:
+        return [*self.seen, *self.held_out]
 
     def sums(self, system: DiagonalSystem) -> Sums:
         """Return empty sums for both."""
         from .sums import MomentSums
 
-        return MomentSums(system, self.every, self.sequences), MomentSums(system, self.every, self.sequences)
+        expected = count(self.slices)
+        return MomentSums(system, self.every, expected), MomentSums(system, self.every, expected)
 
 
-def _fit_layers(plan: Plan, model: nn.Module, data: _Data, ridge: float | None, adapter: Adapter | None) -> Plan:
-    """Return the plan with what was fitted, as far as it does better on what was held out."""
+class _PrunedCopy:
+    """A copy of a model without the pruned states, for trying what its layers may read out."""
+
+    def __init__(self, model: nn.Module, plan: Plan, adapter: Adapter | None) -> None:
+        self.model = copy.deepcopy(model).eval()
+        self.layers = layers_of(self.model, adapter)
+        for path, layer in self.layers.items():
+            layer.shrink(plan.keep[path])
+        self.unfitted = {name: values.clone() for name, values in self.model.state_dict().items()}
+
+    def write(self, readouts: Readouts) -> None:
+        """Give layers a new C and D, and all others those they had."""
+        self.model.load_state_dict(self.unfitted)
+        for path, (C, D_change) in readouts.items():
+            self.layers[path].refit(np.ones(C.shape[2], bool), C, D_change)
+
+
+def _fit_layers(
+    model: nn.Module, pruned: _PrunedCopy, kept: Mapping[str, DiagonalSystem], data: _Data, ridge: float | None
+) -> tuple[Readouts, Readouts]:
+    """Return what suits each layer for the whole model's inputs, and what suits it for those of the pruned one."""
     from .record import Walk, order_of_layers
 
-    pruned = copy.deepcopy(model).eval()
-    layers = layers_of(pruned, adapter)
-    alone, in_sequence = _Fitted(), _Fitted()
-    order = order_of_layers(model, data.slices[0], layers)
-    whole, small = Walk(model, layers, data.slices), Walk(pruned, layers, data.slices)
+    alone: Readouts = {}
+    in_sequence: Readouts = {}
+    slices, layers = data.slices, pruned.layers
+    order = order_of_layers(model, slices[0], layers)
+    whole, small = Walk(model, layers, slices), Walk(pruned.model, layers, slices)
     for path in order:
-        layer = layers[path]
-        layer.shrink(plan.keep[path])
-        system = layer.read()
+        system = kept[path]
         own, sequential = _measure(whole, small, path, system, data)
         refittable = ChannelLayout.of(system).spread(~system.unstable_states)
         changes = _changes(sequential if path == order[0] else own, sequential, refittable, ridge)
-        for fitted, change in zip((alone, in_sequence), changes, strict=True):
-            fitted.take(path, system, change)
-        in_sequence.write(layer)
-    if data.held_out:
-        best = _best(model, pruned, alone, plan, data.held_out, adapter)
-        return (_Fitted(), alone, in_sequence)[best].put_into(plan)
-    return in_sequence.put_into(plan)
+        for readouts, change in zip((alone, in_sequence), changes, strict=True):
+            if change.weights.any() or change.D.any():
+                readouts[path] = readout(system, weights(system) + change.weights), change.D.ravel()
+        pruned.write(in_sequence)
+    return alone, in_sequence
 
 
 def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums]:
@@ -154,7 +181,7 @@ def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: 
     Both on what is to be fitted and on what is held out.
     """
     own, sequential = data.sums(system), data.sums(system)
-    for number in range(len(data.slices)):
+    for number in range(len(whole.slices)):
         part = number >= len(data.seen)
         for before, after in zip(whole.reach(number, path), small.reach(number, path), strict=True):
             sequential[part].add(after, before.y - after.y)
@@ -178,61 +205,24 @@ def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None)
     return alone, best if helps else seen.no_change
 
 
-class _Fitted:
-    """The C and D of re-fitted layers."""
+def _nearest(
+    model: nn.Module, pruned: _PrunedCopy, candidates: Sequence[Readouts], held_out: list[Sequences]
+) -> Readouts:
+    """Return the readouts with which the answers come nearest to the whole model's, by `most_cautious`.
 
-    def __init__(self) -> None:
-        self.C: dict[str, Complex] = {}
-        self.D_change: dict[str, Real] = {}
-
-    def take(self, path: str, system: DiagonalSystem, change: WeightChange) -> None:
-        """Note what a change makes of a layer; one without any stays out."""
-        if change.weights.any() or change.D.any():
-            self.C[path] = readout(system, weights(system) + change.weights)
-            self.D_change[path] = change.D.ravel()
-
-    def write(self, layer: Layer) -> None:
-        """Put it into a layer that has been shrunk."""
-        if layer.path in self.C:
-            C = self.C[layer.path]
-            layer.refit(np.ones(C.shape[2], bool), C, self.D_change[layer.path])
-
-    def put_into(self, plan: Plan) -> Plan:
-        """Return a plan with it."""
-        return replace(plan, C=self.C, D_change=self.D_change)
-
-
-def _best(
-    whole: nn.Module,
-    in_sequence: nn.Module,
-    alone: _Fitted,
-    plan: Plan,
-    held_out: list[Sequences],
-    adapter: Adapter | None,
-) -> int:
-    """Return which model comes nearest to the whole one's answers, by `most_cautious`.
-
-    0 is the pruned model without any fit, 1 that whose layers were fitted alone, 2 that whose were fitted in sequence.
+    Where there are no answers to compare, the last: each of its layers has been judged by its own output.
     """
     from .record import answer
 
-    answers = [answer(whole, sequences) for sequences in held_out]
-    expected = [wanted for wanted in answers if wanted is not None]
-    if len(expected) < len(answers):  # they cannot be compared: each layer has been judged by its own
-        return 2
-
-    def error(model: nn.Module) -> float:
-        total = 0.0
+    expected = [answer(model, sequences) for sequences in held_out]
+    if not expected or any(wanted is None for wanted in expected):
+        return candidates[-1]
+    errors = []
+    for readouts in candidates:
+        pruned.write(readouts)
+        error = 0.0
         for sequences, wanted in zip(held_out, expected, strict=True):
-            given = answer(model, sequences)
-            total += np.inf if given is None else float((given - wanted).abs().square().sum())
-        return total
-
-    candidate = copy.deepcopy(whole).eval()
-    layers = layers_of(candidate, adapter)
-    for path, layer in layers.items():
-        layer.shrink(plan.keep[path])
-    errors = [error(candidate)]
-    for layer in layers.values():
-        alone.write(layer)
-    return most_cautious([*errors, error(candidate), error(in_sequence)], count(held_out))
+            given = answer(pruned.model, sequences)
+            error += np.inf if given is None or wanted is None else float((given - wanted).abs().square().sum())
+        errors.append(error)
+    return candidates[most_cautious(errors, count(held_out))]

@@ -16,7 +16,7 @@ from ..budgets import Finish, Found, search
 from ..errors import InputError, one_of
 from ..methods import named
 from ..models import load
-from ..planning.limits import Limits
+from ..planning.make import Limits
 from ..progress import duration
 from ..pruning import Pruning
 from ..tasks import cards

@@ -56,14 +56,30 @@ def certify(
     plan.check(systems)
     lost = {} if moments is None else energy_lost_by_plan(plan, systems, moments)
     comparisons = {layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}
-    return _certificates(systems, comparisons, lost, unfitted=systems.keys() - plan.C.keys())
+    return certify_comparisons(systems, comparisons, lost, unfitted=systems.keys() - plan.C.keys())
 
 
 def certify_comparisons(
-    systems: Mapping[str, DiagonalSystem], comparisons: Mapping[str, Comparison], lost: Mapping[str, float]
+    systems: Mapping[str, DiagonalSystem],
+    comparisons: Mapping[str, Comparison],
+    lost: Mapping[str, float],
+    unfitted: Collection[str] = (),
 ) -> dict[str, Certificate]:
-    """Return the certificate of every layer after any change, such as learning; `lost` comes from `energy_lost`."""
-    return _certificates(systems, comparisons, lost, unfitted=set())
+    """Return the certificate of every layer after any change, such as learning; `lost` comes from `energy_lost`.
+
+    unfitted: the layers that have lost states and are else as they were, for which the paper has an expression.
+    """
+    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
+    certificates = {}
+    for layer, (_, difference, D) in comparisons.items():
+        active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
+        exact, theta = hinf(_with_feedthrough(active, -D))
+        paper = float(np.linalg.norm(state_hinf(active))) if layer in unfitted else None
+        measured = float(np.sqrt(lost[layer])) if layer in lost else None
+        certificates[layer] = Certificate(
+            gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
+        )
+    return certificates
 
 
 def energy_lost_by_plan(
@@ -101,25 +117,6 @@ def compare(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Co
     )
     own = np.arange(both.n) < before.n
     return Comparison(replace(both, C=both.C * own), both, D_change)
-
-
-def _certificates(
-    systems: Mapping[str, DiagonalSystem],
-    comparisons: Mapping[str, Comparison],
-    lost: Mapping[str, float],
-    unfitted: Collection[str],
-) -> dict[str, Certificate]:
-    gains = {layer: hinf(system.select(~system.unstable_states))[0] for layer, system in systems.items()}
-    certificates = {}
-    for layer, (_, difference, D) in comparisons.items():
-        active = difference.select(np.any(difference.C != 0, axis=(0, 1)))
-        exact, theta = hinf(_with_feedthrough(active, -D))
-        paper = float(np.linalg.norm(state_hinf(active))) if layer in unfitted else None
-        measured = float(np.sqrt(lost[layer])) if layer in lost else None
-        certificates[layer] = Certificate(
-            gains[layer], exact, theta, _bound(active, D), paper, _times_others(paper, layer, gains), measured
-        )
-    return certificates
 
 
 def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -> float | None:

@@ -165,18 +165,11 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as one safetensors file, complete or not at all."""
-        about = {
-            "method": self.method,
-            "ratio": self.ratio,
-            "layers": [
-                {
-                    "name": layer,
-                    "fingerprint": self.fingerprints[layer],
-                    "states_per_entry": self.states_per_entry[layer],
-                }
-                for layer in self.keep
-            ],
-        }
+        layers = [
+            {"name": layer, "fingerprint": self.fingerprints[layer], "states_per_entry": self.states_per_entry[layer]}
+            for layer in self.keep
+        ]
+        about = {"method": self.method, "ratio": self.ratio, "layers": layers}
         if self.sequences:
             about["sequences"] = self.sequences
         tensors: dict[str, Any] = {f"keep/{layer}": keep for layer, keep in self.keep.items()}

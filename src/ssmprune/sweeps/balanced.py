@@ -26,8 +26,7 @@ from ..core.moments import weights, white_noise
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..methods import Allocation, layer_adaptive
-from ..planning.limits import Limits
-from ..planning.make import check_ratio
+from ..planning.make import Limits, check_ratio
 
 Model = TypeVar("Model")
 FAINTEST = 1e-8  # of the largest σ: what is below is rounding, and is always cut off
