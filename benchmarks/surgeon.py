@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import ssmprune as sp
+from ssmprune.core import white_noise
 from ssmprune.deploy.timing import Samples
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -54,7 +55,7 @@ def thinking() -> list[Figure]:
     figures = []
     for what, (config, limit) in sizes.items():
         systems = sp.read(Classifier(config))
-        moments = {layer: sp.white_noise(system) for layer, system in systems.items()}
+        moments = {layer: white_noise(system) for layer, system in systems.items()}
         taken = seconds(lambda: sp.make_plan(systems, 0.7, sp.SURGEON, moments=moments))  # noqa: B023 (called at once)
         figures.append(Figure(what, taken, "s", at_most=limit))
     return figures

@@ -19,12 +19,15 @@ from matplotlib import pyplot as plt
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "ssmprune"
 PICTURE = ROOT / "docs" / "rooms.svg"
-SKIPPED = {"__init__", "__main__", "errors", "arrays", "trees", "registry", "progress"}  # imported by nearly all rooms
+SKIPPED = {"__init__", "__main__", "errors", "arrays", "registry", "progress"}  # imported by nearly all rooms
 
 
-def room_of(path: Path) -> str:
-    """Return the room a file belongs to."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+GRID = "quantisation.grid"  # stands apart from its room: checkpoints are read with it
+
+
+def room_of(module: tuple[str, ...]) -> str:
+    """Return the room that a module, given by its path below ssmprune, belongs to."""
+    return GRID if ".".join(module[:2]) == GRID else module[0]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -35,7 +38,7 @@ def imports_of(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             names = [node.module] if node.module else [alias.name for alias in node.names]
-            rooms |= {(*base, *name.split("."))[1] for name in names}
+            rooms |= {room_of((*base, *name.split("."))[1:]) for name in names}
     return rooms
 
 
@@ -43,7 +46,7 @@ def graph() -> dict[str, set[str]]:
     """Return what each room imports."""
     edges: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
-        edges.setdefault(room_of(path), set()).update(imports_of(path))
+        edges.setdefault(room_of(path.relative_to(SOURCE).with_suffix("").parts), set()).update(imports_of(path))
     return {room: (targets - SKIPPED - {room}) & edges.keys() for room, targets in edges.items() if room not in SKIPPED}
 
 

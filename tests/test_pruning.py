@@ -11,8 +11,11 @@ from calibrated import model
 from ssmprune import adapters, budgets, pruning
 from ssmprune.bisection import ratio_for
 from ssmprune.budgets import search
+from ssmprune.calibration.refit import refit_in_sequence
+from ssmprune.methods import RANDOM
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.planning import plan_from_scores, refit
 from ssmprune.planning.certificates import energy_lost_by_plan
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -132,7 +135,7 @@ def test_with_data_what_any_method_leaves_is_refitted_in_sequence(family, method
     net = model(family)
     moments = sp.collect(net, [X])
     chosen = sp.make_plan(sp.read(net), 0.5, method, moments=moments)
-    expected = sp.refit_in_sequence(chosen, net, [X])
+    expected = refit_in_sequence(chosen, net, [X])
     monkeypatch.setattr(pruning, "refit", lambda *_: pytest.fail("re-fitted only to be thrown away"))
     plan = sp.Pruning(net, method, data=[X]).plan(0.5)
     assert plan.title == expected.title
@@ -141,7 +144,7 @@ def test_with_data_what_any_method_leaves_is_refitted_in_sequence(family, method
         np.testing.assert_array_equal(plan.D_change[layer], expected.D_change[layer])
 
 
-@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, sp.RANDOM])
+@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, RANDOM])
 def test_without_data_a_plan_is_that_of_make_plan(method):
     net = model("s5")
     work = sp.Pruning(net, method, seed=3)
@@ -220,12 +223,12 @@ def test_data_may_be_of_another_precision_than_the_model():
         (lambda net: sp.prune(net, sp.max_energy("0.1")), "from 0 to 1; got '0.1'"),
         (lambda net: sp.prune(net, 0.5, "last"), "method is a Method.*got 'last'"),
         (lambda net: sp.make_plan(net, 0.5), r"ssmprune.read\(model\); got Classifier"),
-        (lambda net: sp.plan_from_scores(net, {}, 0.5, sp.pooled, "mine"), r"ssmprune.read\(model\); got Classifier"),
+        (lambda net: plan_from_scores(net, {}, 0.5, sp.pooled, "mine"), r"ssmprune.read\(model\); got Classifier"),
         (lambda net: sp.mask(net, None), "plan is what ssmprune.make_plan or Plan.load returns; got NoneType"),
         (lambda net: sp.shrink(net, "plan.safetensors"), "plan is what .* returns; got str"),
         (lambda net: sp.convert(net, 0.5), "plan is what .* returns; got float"),
-        (lambda net: sp.refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=None), "ridge is .* got None"),
-        (lambda net: sp.refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=-1), "at least 0; got -1"),
+        (lambda net: refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=None), "ridge is .* got None"),
+        (lambda net: refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=-1), "at least 0; got -1"),
         (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),
     ],
 )

@@ -7,7 +7,9 @@ from torch import nn
 
 import ssmprune as sp
 from ssmprune import adapters
+from ssmprune.core import zoh
 from ssmprune.core.discretization import DISCRETIZATIONS
+from ssmprune.methods import GLOBAL_HINF
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.s5 import S5Layer
@@ -59,7 +61,7 @@ def test_reading_does_not_depend_on_the_storage_precision():
 
 def test_s4d_channels_may_end_with_no_state():
     wide = model("s4d")
-    plan = sp.make_plan(sp.read(wide), 0.9, sp.GLOBAL_HINF)
+    plan = sp.make_plan(sp.read(wide), 0.9, GLOBAL_HINF)
     small = sp.shrink(wide, plan)
     channels = small.layers[0].ssm.channel.unique().tolist()
     assert len(channels) < 6
@@ -148,7 +150,7 @@ def test_reading_copies_large_arrays_once():
 
 def test_shrinking_discretises_each_layer_once(monkeypatch):
     calls = []
-    monkeypatch.setitem(DISCRETIZATIONS, "zoh", lambda *arguments: calls.append(arguments) or sp.zoh(*arguments))
+    monkeypatch.setitem(DISCRETIZATIONS, "zoh", lambda *arguments: calls.append(arguments) or zoh(*arguments))
     model = torch.nn.Sequential(S5Layer(4, 6), S5Layer(4, 6))
     plan = sp.make_plan(sp.read(model), 0.5)
     calls.clear()

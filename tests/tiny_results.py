@@ -7,6 +7,7 @@ import shutil
 import torch
 
 import ssmprune as sp
+from ssmprune.core import white_noise
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -65,7 +66,7 @@ def _fill(writer, file):
     add("last", 0.5, 0, 0.01, examples=20)
     add("last", 0.5, 0, 0.01, split="val")
     add("last", 0.5, 0, 0.01, rate=0.5)
-    noise = {layer: sp.white_noise(system) for layer, system in systems.items()}
+    noise = {layer: white_noise(system) for layer, system in systems.items()}
     for number, method in enumerate(METHODS):
         for ratio in RATIOS:
             for seed in (0, 1) if method == "random" else (0,):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
+from ssmprune.methods import GLOBAL_HINF
 from ssmprune.report import method_curves
 from ssmprune.report.style import STYLES
 from ssmprune.sweeps import Results
@@ -65,7 +66,7 @@ def test_states_per_layer_are_those_of_the_cells(results):
 
 def test_poles_are_kept_or_pruned_as_the_plan_says(results):
     systems = sp.read(sp.load(results.checkpoint_file("tiny-s5")))
-    plan = sp.make_plan(systems, 0.75, sp.GLOBAL_HINF)
+    plan = sp.make_plan(systems, 0.75, GLOBAL_HINF)
     for panel, layer in zip(drawn(results, "poles", method="global-hinf", ratio=0.75), systems, strict=True):
         pruned, kept = (np.ma.getdata(dots.get_offsets()) for dots in panel.collections)
         poles = systems[layer].poles[plan.keep[layer]]

@@ -26,33 +26,13 @@ from .adapters.pruned_modules import load_pruned, save_pruned
 from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory, prune
 from .calibration.collect import collect
 from .calibration.data import Sequences
-from .calibration.refit import refit_in_sequence
-from .core.discretization import bilinear, zoh
-from .core.moments import Moments, white_noise
-from .core.system import DiagonalSystem
+from .core import DiagonalSystem
 from .errors import InputError, names_that_need_torch
-from .methods import (
-    AIRE,
-    GLOBAL_HINF,
-    GLOBAL_MAGNITUDE,
-    LAMP,
-    LAST,
-    RANDOM,
-    SURGEON,
-    UNIFORM_HINF,
-    UNIFORM_MAGNITUDE,
-    Evidence,
-    Method,
-    layer_adaptive,
-    layer_share,
-    pooled,
-    uniform,
-)
+from .methods import AIRE, LAST, SURGEON, Method, layer_adaptive, pooled, uniform
 from .models import load, save
-from .planning.certificates import Certificate, certify
-from .planning.make import Limits, make_plan, plan_from_scores, refit
-from .planning.plan import Plan
+from .planning import Limits, Plan, certify, make_plan
 from .pruning import Pruning, convert, mask, read, shrink
+from .tasks import get as task
 from .trees import load_tree, save_tree
 
 if TYPE_CHECKING:
@@ -72,6 +52,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "prune",
     "Pruning",
     "recover",
+    # budgets in place of a ratio
     "Budget",
     "max_energy",
     "max_gain",
@@ -86,41 +67,30 @@ __all__ = [  # noqa: RUF022 (grouped)
     "convert",
     "Plan",
     "Limits",
-    "plan_from_scores",
+    "certify",
     # data
     "Sequences",
     "collect",
-    "Moments",
-    "white_noise",
-    "refit",
-    "refit_in_sequence",
-    # what a plan can cost
-    "certify",
-    "Certificate",
-    # methods: a criterion and an allocation, some with a refit
+    "task",
+    "evaluate",
+    # methods: a criterion and an allocation, some with a refit; `ssmprune.methods` has the others
     "Method",
-    "Evidence",
     "LAST",
-    "UNIFORM_HINF",
-    "GLOBAL_HINF",
-    "UNIFORM_MAGNITUDE",
-    "GLOBAL_MAGNITUDE",
-    "LAMP",
     "AIRE",
-    "RANDOM",
     "SURGEON",
     "uniform",
     "pooled",
     "layer_adaptive",
-    "layer_share",
-    # a family of models of your own
-    "Adapter",
-    # one layer
+    # models and layers
+    "Classifier",
+    "S5Layer",
+    "S4DLayer",
     "DiagonalSystem",
-    "zoh",
-    "bilinear",
-    # where it runs (and `quantize`)
+    "Adapter",
+    # where it runs
+    "quantize",
     "export_c",
+    "export_onnx",
     "compile",
     # files
     "load",
@@ -132,7 +102,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "InputError",
 ]
 
-# These work on torch models alone, and importing ssmprune does not import torch. Not in __all__: `import *` would.
+# These work on torch models alone, and importing ssmprune does not import torch.
 __getattr__ = names_that_need_torch(
     __name__,
     {

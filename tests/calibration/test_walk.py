@@ -10,6 +10,7 @@ from torch import nn
 import ssmprune as sp
 from calibrated import model
 from ssmprune.calibration import record
+from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models import s5_kernel
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -44,7 +45,7 @@ class Deep(nn.Module):
 
 
 def refitted(net, x=X, **options):
-    return sp.refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
+    return refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
 
 
 def same(one, other):

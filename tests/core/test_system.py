@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import states
-from ssmprune import DiagonalSystem, InputError, bilinear, zoh
+from ssmprune import DiagonalSystem, InputError
+from ssmprune.core import bilinear, zoh
 from strategies import systems
 
 

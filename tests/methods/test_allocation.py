@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference import hinf_score, last_scores, prune_lowest
-from ssmprune import layer_adaptive, layer_share, pooled, uniform
-from ssmprune.methods import Evidence, criteria, named
+from ssmprune import layer_adaptive, pooled, uniform
+from ssmprune.methods import Evidence, criteria, layer_share, named
 from ssmprune.methods.allocation import descending, energy_normalised, highest, kept_count
 from strategies import systems
 

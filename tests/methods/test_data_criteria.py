@@ -6,15 +6,17 @@ from hypothesis import strategies as st
 
 import ssmprune as sp
 from calibrated import moments
+from ssmprune.core import white_noise
 from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.core.moments import Moments, weights
+from ssmprune.methods import Evidence
 from ssmprune.methods.criterion import elimination, energy
 from strategies import systems
 
 
 def evidence(found):
-    return sp.Evidence(lambda: found, np.random.default_rng(0))
+    return Evidence(lambda: found, np.random.default_rng(0))
 
 
 def brute_force(gram, W, groups, removable):
@@ -55,7 +57,7 @@ def brute_force_scores(system, found):
 @given(systems(max_n=7), st.booleans())
 def test_costs_equal_solving_the_least_squares_for_every_candidate(system, white):
     if white:
-        found = sp.white_noise(system)
+        found = white_noise(system)
     else:
         sequences = np.random.default_rng(0).normal(size=(3, 30, system.inputs))
         found = Moments(*moments(system, sequences, [range(0, 30, 2)] * 3))
@@ -68,7 +70,7 @@ def test_the_order_survives_many_exact_updates():
     n, poles = 24, 1 - 0.3 * rng.random(24) ** 3
     poles = poles * np.exp(0.2j * rng.random(n))
     system = sp.DiagonalSystem.from_discrete(poles, rng.normal(size=(n, 2)), rng.normal(size=(2, n)), gain=2)
-    found = sp.white_noise(system)
+    found = white_noise(system)
     scores, expected = elimination(system, evidence(found)), brute_force_scores(system, found)
     np.testing.assert_array_equal(np.argsort(scores), np.argsort(np.log(expected), kind="stable"))
     np.testing.assert_allclose(scores[expected > 1e-9], np.log(expected[expected > 1e-9]), rtol=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
-from ssmprune.core import norms
+from ssmprune.core import bilinear, norms
 from ssmprune.methods import Evidence, criteria
 from ssmprune.planning.certificates import energy_lost_by_plan
 
@@ -74,7 +74,7 @@ def test_states_without_gain_score_minus_infinity_also_on_the_circle():
 @pytest.mark.parametrize("angle", [0.0, 1.0, np.pi])
 def test_bilinear_poles_near_zero_keep_their_digits(size, angle):
     w = -1 + 2 * size * np.exp(1j * angle)  # w is known to 1e-16 beside 1, so the pole to 1e-16 / size
-    log_poles, _ = sp.bilinear(np.array([2 * w]), np.array([1.0]))
+    log_poles, _ = bilinear(np.array([2 * w]), np.array([1.0]))
     exact = (1 + w) / (1 - w)
     assert np.exp(log_poles.real[0]) == pytest.approx(abs(exact), rel=1e-12)
     assert np.exp(log_poles[0]) == pytest.approx(exact, rel=1e-12)

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ssmprune as sp
-from ssmprune.methods import named
+from ssmprune.core import white_noise
+from ssmprune.methods import GLOBAL_HINF, RANDOM, named
+from ssmprune.planning import plan_from_scores, refit
 from strategies import systems
 
 
@@ -29,10 +31,10 @@ def test_every_method_prunes_as_much_as_it_is_told(model):
 
 
 def test_random_draws_differ_between_layers_and_seeds(model):
-    first, second = (sp.make_plan(model, 0.5, sp.RANDOM, seed=seed) for seed in (0, 1))
+    first, second = (sp.make_plan(model, 0.5, RANDOM, seed=seed) for seed in (0, 1))
     assert any(first.difference(second).values())
     assert not np.array_equal(first.keep["first"], first.keep["second"])
-    assert not any(first.difference(sp.make_plan(model, 0.5, sp.RANDOM, seed=0)).values())
+    assert not any(first.difference(sp.make_plan(model, 0.5, RANDOM, seed=0)).values())
 
 
 def test_excluded_layers_stay_whole_and_do_not_count(model):
@@ -42,11 +44,11 @@ def test_excluded_layers_stay_whole_and_do_not_count(model):
 
 
 def test_caps_limit_what_a_layer_loses(model):
-    free = sp.make_plan(model, 0.75, sp.GLOBAL_HINF)
+    free = sp.make_plan(model, 0.75, GLOBAL_HINF)
     assert min(mask.sum() for mask in free.keep.values()) < 4
-    capped = sp.make_plan(model, 0.75, sp.GLOBAL_HINF, limits=sp.Limits(caps=0.5))
+    capped = sp.make_plan(model, 0.75, GLOBAL_HINF, limits=sp.Limits(caps=0.5))
     assert all(mask.sum() >= 4 for mask in capped.keep.values())
-    whole = sp.make_plan(model, 0.75, sp.GLOBAL_HINF, limits=sp.Limits(caps={"first": 0.0}))
+    whole = sp.make_plan(model, 0.75, GLOBAL_HINF, limits=sp.Limits(caps={"first": 0.0}))
     assert whole.keep["first"].all()
     assert sum(mask.sum() for mask in whole.keep.values()) == 10  # eight protected, one for each other layer
 
@@ -127,7 +129,7 @@ def test_bad_requests_are_refused(model, ratio, limits, message):
 def test_scores_of_other_sizes_make_no_plan(model, scores, given):
     others = {layer: np.zeros(system.n) for layer, system in model.items() if layer != "first"}
     with pytest.raises(sp.InputError, match=f"'first' needs 8 scores, none of them NaN; got {given}"):
-        sp.plan_from_scores(model, others | scores, 0.5, sp.pooled, "mine")
+        plan_from_scores(model, others | scores, 0.5, sp.pooled, "mine")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,7 @@ def test_scores_of_other_sizes_make_no_plan(model, scores, given):
         ({"seed": None}, "got None"),
         ({"seed": 0.5}, "got 0.5"),
         ({"method": "last"}, "method is a Method.*got 'last'"),
-        ({"method": sp.RANDOM.criterion}, "method is a Method"),
+        ({"method": RANDOM.criterion}, "method is a Method"),
         ({"limits": {"caps": 0.5}}, r"as in Limits\(caps=0.9\); got {'caps': 0.5}"),
         ({"limits": None}, r"as in Limits\(caps=0.9\); got None"),
         ({"moments": 200}, r"ssmprune.collect\(model, data\) returns; got int"),
@@ -171,8 +173,8 @@ def test_the_surgeon_is_a_method_like_any_other(model):
     assert named()["surgeon"] is sp.SURGEON
     plan = sp.make_plan(model, 0.5, sp.SURGEON)
     assert plan.title == "surgeon without data at 50%, C and D re-fitted"
-    noise = {layer: sp.white_noise(system) for layer, system in model.items()}
-    again = sp.refit(sp.plan_from_scores(model, plan.scores, 0.5, sp.pooled, "again"), model, noise)
+    noise = {layer: white_noise(system) for layer, system in model.items()}
+    again = refit(plan_from_scores(model, plan.scores, 0.5, sp.pooled, "again"), model, noise)
     assert all(np.array_equal(again.C[layer], C) for layer, C in plan.C.items())
     assert sp.make_plan(model, 0.5, sp.SURGEON, moments=noise).method == "surgeon"
 
@@ -183,7 +185,7 @@ def test_a_method_re_fits_when_it_is_told_to(model):
     assert not any(plan.difference(plain).values())
     assert plan.title == "mine without data at 50%, C and D re-fitted"
     assert not plain.C
-    again = sp.refit(plain, model)
+    again = refit(plain, model)
     assert all(np.array_equal(again.C[layer], C) for layer, C in plan.C.items())
 
 
@@ -195,7 +197,7 @@ def test_moments_are_made_for_those_who_ask(model):
         asked.append(system)
         return np.full(system.n, evidence.moments.power.sum())
 
-    seen = {layer: dataclasses.replace(sp.white_noise(system), sequences=30) for layer, system in model.items()}
+    seen = {layer: dataclasses.replace(white_noise(system), sequences=30) for layer, system in model.items()}
     mine = sp.Method("mine", energetic, sp.uniform)
     assert sp.make_plan(model, 0.5, mine, moments=seen).title == "mine at 50%, on 30 sequences"
     assert sp.make_plan(model, 0.5, moments=seen).title == "last at 50%"
@@ -218,7 +220,7 @@ def test_plans_reload_as_they_were(model, tmp_path):
 
 
 def test_the_sequences_a_plan_has_seen_are_saved(model, tmp_path):
-    seen = {layer: dataclasses.replace(sp.white_noise(system), sequences=30) for layer, system in model.items()}
+    seen = {layer: dataclasses.replace(white_noise(system), sequences=30) for layer, system in model.items()}
     plan = sp.make_plan(model, 0.5, sp.SURGEON, moments=seen)
     plan.save(tmp_path / "plan.safetensors")
     again = sp.Plan.load(tmp_path / "plan.safetensors")

@@ -9,6 +9,7 @@ from torch import nn
 
 import ssmprune as sp
 from families import s5_package
+from ssmprune.methods import RANDOM
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.recovery import Recovery
@@ -70,7 +71,7 @@ def divergence(small, model, x):
 @pytest.mark.parametrize("family", ["s5", "s4d"])
 def test_a_pruned_classifier_gets_nearer_to_the_whole_one_on_inputs_it_has_not_seen(family):
     model = classifier(family)
-    small = sp.prune(model, 0.8, sp.RANDOM)
+    small = sp.prune(model, 0.8, RANDOM)
     outcome = Recovery(small, model, inputs(12)).run(steps=60)
     (unseen,) = inputs(1, seed=2)
     assert divergence(outcome.model, model, unseen) < 0.95 * divergence(small, model, unseen)
@@ -158,7 +159,7 @@ def test_weights_that_became_nan_do_not_spoil_the_second_half(monkeypatch):
 @pytest.mark.parametrize("killed_at", [3, 11, 25])
 def test_a_killed_recovery_resumes_to_the_same_weights(tmp_path, monkeypatch, killed_at):
     model = classifier()
-    small, state = sp.prune(model, 0.8, sp.RANDOM), tmp_path / "state"
+    small, state = sp.prune(model, 0.8, RANDOM), tmp_path / "state"
     expected = Recovery(small, model, inputs()).run(steps=30)
     assert expected.steps == 30
 
@@ -186,7 +187,7 @@ def test_a_complex_parameter_survives_a_kill(tmp_path):
 def test_a_seed_decides_and_the_given_models_stay_unchanged(monkeypatch):
     monkeypatch.setattr(module, "PACE", 40)  # few steps for the time, which a busy machine can take as well
     model = classifier()
-    small = sp.prune(model, 0.8, sp.RANDOM)
+    small = sp.prune(model, 0.8, RANDOM)
     before, whole = copy.deepcopy(small), copy.deepcopy(model)
     small.train()
     first, second = (sp.recover(small, model, inputs(), minutes=0.2, seed=3) for _ in range(2))
@@ -285,7 +286,7 @@ def test_gradients_are_switched_on_where_they_are_needed():
 
 def test_the_history_of_a_recovery_is_reproducible(tmp_path):
     model = classifier()
-    small = sp.prune(model, 0.7, sp.RANDOM)
+    small = sp.prune(model, 0.7, RANDOM)
     one, two = (Recovery(small, model, inputs()).run(steps=10) for _ in range(2))
     for number, outcome in enumerate((one, two)):
         sp.save(outcome.model, tmp_path / str(number))

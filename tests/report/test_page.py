@@ -10,6 +10,7 @@ import pytest
 
 import ssmprune as sp
 from ssmprune.cli import main
+from ssmprune.methods import GLOBAL_HINF
 from ssmprune.report.page import write
 from ssmprune.report.page.data import collect_data
 from ssmprune.report.significance import interval
@@ -59,7 +60,7 @@ def test_the_page_knows_which_states_stay(results):
             )
         for method in ("last", "global-hinf"):
             for point in model["curves"][method][1:]:
-                plan = sp.make_plan(systems, point["ratio"], {"last": sp.LAST}.get(method, sp.GLOBAL_HINF))
+                plan = sp.make_plan(systems, point["ratio"], {"last": sp.LAST}.get(method, GLOBAL_HINF))
                 keep = keep_of(point, [system.n for system in systems.values()])
                 np.testing.assert_array_equal(np.concatenate(keep), np.concatenate(list(plan.keep.values())))
                 assert point["states"] == [2 * part.sum() for part in keep]

@@ -18,6 +18,8 @@ import ssmprune as sp
 import tiny_data
 from ssmprune import registry, tasks
 from ssmprune.bisection import largest_within
+from ssmprune.calibration.refit import refit_in_sequence
+from ssmprune.methods import LAMP
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, runners, sweeping
@@ -109,13 +111,13 @@ def test_approaches_make_the_plans_of_the_library(root):
     systems = sp.read(model, unstable="keep")
     expected = {
         "last": sp.make_plan(systems, 0.5),
-        "surgeon": sp.refit_in_sequence(
+        "surgeon": refit_in_sequence(
             sp.make_plan(systems, 0.5, sp.SURGEON, moments=sp.collect(subject.model, subject.calibration)),
             subject.model,
             subject.calibration,
         ),
         "surgeon-without-data": sp.make_plan(systems, 0.5, sp.SURGEON),
-        "last+refit": sp.refit_in_sequence(sp.make_plan(systems, 0.5), subject.model, subject.calibration),
+        "last+refit": refit_in_sequence(sp.make_plan(systems, 0.5), subject.model, subject.calibration),
     }
     for name, plan in expected.items():
         model, made = approaches.get(name).prune(subject, 0.5, 0, None)
@@ -233,7 +235,7 @@ def test_the_largest_ratio_agrees_with_a_plain_search(root, tmp_path):
     test = len(tasks.get("smnist").load("test", root))
 
     def loss(ratio: float) -> float:
-        return 100 * (full - evaluate(sp.shrink(model, sp.make_plan(systems, ratio, sp.LAMP)), split).accuracy)
+        return 100 * (full - evaluate(sp.shrink(model, sp.make_plan(systems, ratio, LAMP)), split).accuracy)
 
     largest = largest_within(loss, 3.0, 24, plan.ratios)
     for ratio in {largest.exact} - {0.0}:
