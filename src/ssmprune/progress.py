@@ -85,19 +85,17 @@ class Bar:
     def _move(self, **changes: Any) -> None:
         """Draw the bar, or print a line where there is no terminal and the last line is not recent."""
         self._bar.update(self._bar.task_ids[0], total=self.total, **changes)
-        done, total, now = self._bar.tasks[0].completed, self.total or 0, monotonic()
-        if not self._bar.disable or not 0 < done < total:
+        task, total, now = self._bar.tasks[0], self.total or 0, monotonic()
+        if not self._bar.disable or not 0 < task.completed < total:
             return
-        parts = int(LINES * done // total)
-        if now - self._last >= (SHORTEST_PAUSE if parts > self._parts else LONGEST_PAUSE):
-            self._last, self._parts = now, parts
-            self.say(self._line(done, total, (now - self._began) * (total - done) / done))
-
-    def _line(self, done: float, total: int, seconds: float) -> str:
-        task = self._bar.tasks[0]
-        counts = [f"{n / 1e6:,.1f} MB" if self._in_bytes else f"{n:,.0f}" for n in (done, total)]
-        facts = (" of ".join(counts), task.fields["figures"], f"{duration(seconds)} left")
-        return f"{task.description}: {', '.join(filter(None, facts))}"
+        parts = int(LINES * task.completed // total)
+        if now - self._last < (SHORTEST_PAUSE if parts > self._parts else LONGEST_PAUSE):
+            return
+        self._last, self._parts = now, parts
+        left = duration((now - self._began) * (total - task.completed) / task.completed)
+        counts = [f"{n / 1e6:,.1f} MB" if self._in_bytes else f"{n:,.0f}" for n in (task.completed, total)]
+        facts = (" of ".join(counts), task.fields["figures"], f"{left} left")
+        self.say(f"{task.description}: {', '.join(filter(None, facts))}")
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
@@ -165,10 +165,9 @@ def _report(result: Result, title: str) -> Report:
     """Describe a training, with None for files that are not written yet."""
     files = {file.stem: str(file) if file.exists() else None for file in (result.best, result.last)}
     facts = asdict(result) | files
-    readable = {key.replace("_", " "): value for key, value in facts.items()}
     best = f"{result.best_accuracy:.2%}" if result.best_epoch else "none yet"  # interrupted before validation
-    readable |= {"best accuracy": best, "seconds": f"{result.seconds:,.0f}"}
-    rows = [{"": key, "value": value} for key, value in readable.items()]
+    shown = facts | {"best_accuracy": best, "seconds": round(result.seconds)}
+    rows = [{"": key.replace("_", " "), "value": value} for key, value in shown.items()]
     return Report(facts, table(title, rows), 0 if result.finished else INTERRUPTED)
 
 
@@ -189,14 +188,8 @@ def evaluate(checkpoint: Checkpoint, /, options: EvaluateOptions = EvaluateOptio
     split = fewer(task.load(options.split, options.data), options.examples)
     with Bar("Evaluating", len(split), brief=True) as bar:
         score = evaluate(model, split, engine=engine, tick=bar.update)
-    parameters = task.parameters()
-    where: dict[str, Any] = {"split": options.split, "engine": engine}
-    facts = {"task": task.name, "task_parameters": parameters, **where, **asdict(score)}
-    readable = {
-        "task": " ".join([task.name, *(f"{name}={value}" for name, value in parameters.items())]),
-        **where,
-        "loss": f"{score.loss:.4f}",
-        "accuracy": f"{score.accuracy:.2%}",
-        "examples": f"{score.examples:,}",
-    }
-    return Report(facts, table(str(checkpoint), [readable]))
+    facts = {"task": task.name, "task_parameters": task.parameters(), "split": options.split, "engine": engine}
+    facts |= asdict(score)
+    parameters = ", ".join(f"{name}={value}" for name, value in task.parameters().items())
+    shown = facts | {"task_parameters": parameters or None, "accuracy": f"{score.accuracy:.2%}"}
+    return Report(facts, table(str(checkpoint), [shown]))
