@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from ..models.s5 import S5Layer
 from .grid import BITS, Grid, bits_of, largest_number, spread_scale
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
+NormInputs: TypeAlias = dict[str, tuple[Tensor, Tensor]]  # mean and variance of what enters a batch norm, by path
 SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover
 
 
@@ -58,6 +59,7 @@ def quantize(
     rounded, batches = copy.deepcopy(model).eval(), None if data is None else take(data, sequences)
     inputs = {} if batches is None else input_moments(rounded, batches)
     states = {} if batches is None else collect(rounded, batches, sequences=None)
+    before = {} if batches is None else _measure_norms(rounded, batches)
     scales, arrays = {}, model.arrays()
     for name, _ in model.named_parameters():
         owner, _, leaf = name.rpartition(".")
@@ -70,7 +72,7 @@ def quantize(
             values = numbers.astype(arrays[name].dtype) * spread_scale(name, scales[name], arrays)
             rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
     if batches is not None:
-        move_statistics(model, rounded, batches)
+        _move_statistics(rounded, before, _measure_norms(rounded, batches))
     seen = "" if batches is None else f" on {count(batches)} sequences"
     rounded.grid = Grid(bits, scales)
     rounded.record(f"quantised to {bits} bits{seen}")
@@ -185,23 +187,27 @@ def _readout_gram(gram: Real, states: int) -> Real:
     return readout
 
 
-@torch.no_grad()
-def move_statistics(model: Classifier, rounded: Classifier, batches: Sequence[Sequences]) -> None:
-    """Move the mean and variance of each batch norm of `rounded` by what rounding did to them on these sequences.
+def _move_statistics(rounded: Classifier, before: NormInputs, after: NormInputs) -> None:
+    """Move the mean and variance of each batch norm by what rounding did to them on some sequences.
 
     What few sequences say of a norm's inputs is too coarse to take the place of what training has measured, but the
     same sequences go through both models, so that in the difference their choice cancels.
     """
-    before, after = (_measured_norms(each, batches) for each in (model, rounded))
     for path, norm in _norms(rounded).items():
-        norm.running_mean += after[path].running_mean - before[path].running_mean
-        norm.running_var *= (after[path].running_var + norm.eps) / (before[path].running_var + norm.eps)
+        norm.running_mean += after[path][0] - before[path][0]
+        norm.running_var *= (after[path][1] + norm.eps) / (before[path][1] + norm.eps)
 
 
-def _measured_norms(model: Classifier, batches: Sequence[Sequences]) -> dict[str, BatchNorm]:
-    measured = copy.deepcopy(model)
-    measure_statistics(measured, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
-    return _norms(measured)
+@torch.no_grad()
+def _measure_norms(model: Classifier, batches: Sequence[Sequences]) -> NormInputs:
+    """Return the mean and the variance of what enters each batch norm; those that the model holds stay."""
+    norms = _norms(model)
+    held = copy.deepcopy({path: norm.state_dict() for path, norm in norms.items()})
+    measure_statistics(model, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
+    measured = {path: (norm.running_mean.clone(), norm.running_var.clone()) for path, norm in norms.items()}
+    for path, norm in norms.items():
+        norm.load_state_dict(held[path])
+    return measured
 
 
 def _padded_with_zeros(part: Sequences) -> Tensor:
