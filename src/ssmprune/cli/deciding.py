@@ -34,21 +34,6 @@ UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the 
 BUDGETS = ("max_energy", "max_gain", "max_loss", "max_memory", "max_latency")
 
 
-@Parameter(name="*", group=MORE)
-@dataclass(frozen=True, kw_only=True)
-class LimitOptions:
-    """What a plan may not do, whatever the scores say."""
-
-    exclude: list[str] = field(default_factory=list)
-    """A layer to leave whole; can be given more than once."""
-    cap: float = 1.0
-    """Largest share to prune of any one layer."""
-    floor: Literal["layer", "channel"] = "layer"
-    """Keep at least one state in every layer or every channel."""
-    round_to: Count = 1
-    """Round the states kept in each layer up to a multiple of this."""
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PruningOptions:
@@ -77,7 +62,14 @@ class PruningOptions:
     """How many examples accuracy is measured on."""
     certify: Annotated[bool, Parameter(group=MORE)] = False
     """Also bound how far each layer's output can move."""
-    limiting: LimitOptions = field(default_factory=LimitOptions)
+    exclude: Annotated[list[str], Parameter(group=MORE)] = field(default_factory=list)
+    """A layer to leave whole; can be given more than once."""
+    cap: Annotated[float, Parameter(group=MORE)] = 1.0
+    """Largest share to prune of any one layer."""
+    floor: Annotated[Literal["layer", "channel"], Parameter(group=MORE)] = "layer"
+    """Keep at least one state in every layer or every channel."""
+    round_to: Annotated[Count, Parameter(group=MORE)] = 1
+    """Round the states kept in each layer up to a multiple of this."""
     unstable: Unstable = "refuse"
 
     @property
@@ -97,12 +89,12 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
 
     finish: what will be done to the pruned model, so that budgets count what that costs and saves as well.
     """
-    limits, given = options.limiting, options.budgets
+    given = options.budgets
     pruning = Pruning(
         load(checkpoint),
         None if options.method is None else one_of("method", options.method, named()),
         data=options.calibration.load(checkpoint),
-        limits=Limits(limits.exclude, limits.cap, limits.floor, limits.round_to),
+        limits=Limits(options.exclude, options.cap, options.floor, options.round_to),
         unstable=options.unstable,
         sequences=None,  # `sequences` of them were chosen at random already
     )

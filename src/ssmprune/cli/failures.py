@@ -27,7 +27,8 @@ def leave_with(launch: Callable[[Sequence[str]], int], arguments: Sequence[str])
     except (BrokenPipeError, SystemExit) as leave:  # rich leaves when nobody reads on, as after `| head`
         if not isinstance(leave if isinstance(leave, BrokenPipeError) else leave.__context__, BrokenPipeError):
             raise
-        code = _leave_pipe()  # files are written before anything is printed
+        code = 0  # files are written before anything is printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at exit
     except Exception as error:
         if "--debug" in arguments:
             raise
@@ -37,12 +38,6 @@ def leave_with(launch: Callable[[Sequence[str]], int], arguments: Sequence[str])
     if code == INTERRUPTED:
         Console(stderr=True).print("Interrupted. Every file that was written is whole.")
     sys.exit(code)
-
-
-def _leave_pipe() -> int:
-    """Give stdout another end, so that Python does not complain when it flushes it on its way out."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def explain(error: Exception) -> tuple[str, int]:

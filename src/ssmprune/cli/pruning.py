@@ -262,10 +262,9 @@ def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any
 
 
 def _flatten(options: PruneOptions) -> dict[str, Any]:
-    """Return options by name, those of nested dataclasses among them."""
-    flat: dict[str, Any] = {}
-    for name, value in asdict(options).items():
-        flat |= value if isinstance(value, dict) else {name: value}
+    """Return options by name, those of calibration among them."""
+    flat = asdict(options)
+    flat |= flat.pop("calibration")
     return flat
 
 
