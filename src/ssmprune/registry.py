@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from .errors import InputError, one_of
+from .errors import InputError
 from .files import existing
 
 Member = TypeVar("Member")
@@ -75,7 +75,7 @@ class Registry(Generic[Member]):
     base: Any
     described: str
     shipped: Mapping[str, Member] | Iterable[Member]
-    check: Callable[[Member, str], None] | None = None
+    check: Callable[[Member, str], None] = lambda member, origin: None
     needs_capitals: bool = True
 
     def __post_init__(self) -> None:
@@ -89,10 +89,6 @@ class Registry(Generic[Member]):
             members |= self.members_of(module, str(path))
         return members
 
-    def get(self, name: str) -> Member:
-        """Return a member by name; an unknown name is an error that lists the names there are."""
-        return one_of(self.kind, name, self.found())
-
     @cached_property
     def installed(self) -> dict[str, Member]:
         """The shipped members and those of installed packages, whose entry points are read once."""
@@ -103,9 +99,8 @@ class Registry(Generic[Member]):
                 exported = entry.load()
             except Exception as error:  # another package may raise anything
                 raise InputError(f"The {self.kind} {origin} does not load: {error}") from error
-            more = (
-                self._exports(exported, origin) if isinstance(exported, ModuleType) else self._by_name(exported, origin)
-            )
+            collect = self._exports if isinstance(exported, ModuleType) else self._by_name
+            more = collect(exported, origin)
             if not more:
                 raise InputError(f"The {self.kind} {origin} does not load: the module has no {self.kind.upper()}.")
             self._refuse_taken(more, members, "An installed package")
@@ -123,9 +118,8 @@ class Registry(Generic[Member]):
         if isinstance(member, type) or not isinstance(member, self.base):
             kind = f"the class {member.__name__} itself" if isinstance(member, type) else f"of {type(member).__name__}"
             raise InputError(f"{self._a_member.capitalize()} is {self.described}; {origin} is {kind}.")
+        self.check(member, origin)
         valid: Member = member
-        if self.check is not None:
-            self.check(valid, origin)
         return valid
 
     @property
@@ -133,21 +127,21 @@ class Registry(Generic[Member]):
         return f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
 
     def _exports(self, module: ModuleType, origin: str) -> dict[str, Member]:
-        members: dict[str, Member] = {}
-        if not self.needs_capitals:
-            members |= self._by_name([it for it in vars(module).values() if isinstance(it, self.base)], origin)
+        values = [] if self.needs_capitals else list(vars(module).values())
+        members = self._by_name([value for value in values if isinstance(value, self.base)], origin)
         for name in (self.kind.upper(), PLURALS[self.kind].upper()):
             members |= self._by_name(getattr(module, name, ()), origin)
         return members
 
     def _by_name(self, exported: Any, origin: str) -> dict[str, Member]:
         """Return the members in what was exported: one of them, several, or a mapping that gives them names."""
-        if not isinstance(exported, Mapping):
-            several = exported if isinstance(exported, (list, tuple)) else [exported]
-            pairs = [(_name_of(member), self.checked(member, origin)) for member in several]
+        if isinstance(exported, Mapping):
+            pairs = list(exported.items())
         else:
-            pairs = [(name, self.checked(member, origin)) for name, member in exported.items()]
-        for name, _ in pairs:
+            several = exported if isinstance(exported, (list, tuple)) else [exported]
+            pairs = [(getattr(it, "name", getattr(it, "__name__", None)), it) for it in several]
+        for name, member in pairs:
+            self.checked(member, origin)
             if not isinstance(name, str) or not name.isprintable() or not name:
                 raise InputError(f"{origin}: {self._a_member} needs a name, a string; got {name!r:.40}.")
         return dict(pairs)
@@ -158,10 +152,6 @@ class Registry(Generic[Member]):
                 raise InputError(
                     f"{origin} has {self._a_member} {name!r}, and there is one of that name already; give it another."
                 )
-
-
-def _name_of(member: Any) -> Any:
-    return getattr(member, "name", getattr(member, "__name__", None))
 
 
 def _run(path: Path) -> ModuleType:

@@ -115,15 +115,13 @@ def build(layers: list[LayerParameters], weights: Weights, **architecture: Any) 
     encoder, decoder = weights["encoder.weight"], weights["decoder.weight"]
     if encoder.ndim != 2 or decoder.ndim != 2:
         raise InputError(f"Encoder and decoder must be matrices; their shapes are {encoder.shape}, {decoder.shape}.")
-    outputs = len(decoder)
     inputs, width = encoder.shape if architecture.get("tokens") else encoder.shape[::-1]
-    states = tuple(layer.n for layer in layers)
     config = Config(
-        layers[0].family,
+        "s5" if layers[0].channel is None else "s4d",
         inputs=inputs,
-        outputs=outputs,
+        outputs=len(decoder),
         width=width,
-        states=states,
+        states=tuple(layer.n for layer in layers),
         padding="seen",  # as all original codes have it
         **asdict(layers[0].options),
         **architecture,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,11 +50,6 @@ class LayerParameters:
         if self.directions not in (1, 2):
             raise InputError(f"A layer has one C, or two when bidirectional; this one has {self.directions}.")
         object.__setattr__(self, "options", replace(self.options, bidirectional=self.directions == 2))
-
-    @property
-    def family(self) -> Literal["s5", "s4d"]:
-        """Which of our layers this is."""
-        return "s5" if self.channel is None else "s4d"
 
     @property
     def n(self) -> int:

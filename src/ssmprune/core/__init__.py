@@ -12,20 +12,7 @@ multi-SISO layer is one problem with one output for every channel. All problems 
 `layout`: z has the shape (channels, slots, parts).
 """
 
-from .discretization import DISCRETIZATIONS, Discretization, bilinear, zoh
 from .layout import ChannelLayout
-from .moments import Moments, readout, weights, white_noise
 from .system import DiagonalSystem
 
-__all__ = [
-    "DISCRETIZATIONS",
-    "ChannelLayout",
-    "DiagonalSystem",
-    "Discretization",
-    "Moments",
-    "bilinear",
-    "readout",
-    "weights",
-    "white_noise",
-    "zoh",
-]
+__all__ = ["ChannelLayout", "DiagonalSystem"]

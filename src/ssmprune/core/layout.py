@@ -36,16 +36,11 @@ class ChannelLayout:
         """
         if system.channel is None:
             return cls(np.zeros(system.n, np.int64), np.arange(system.n), 1, system.n)
-        return cls.of_channels(system.channel, system.channels)
-
-    @classmethod
-    def of_channels(cls, channel: Index, channels: int) -> ChannelLayout:
-        """Lay out states by the channel (n,) that owns each, in their order."""
-        order = np.argsort(channel, kind="stable")
-        counts = np.bincount(channel, minlength=channels)
-        slot = np.empty(len(channel), np.int64)
-        slot[order] = np.arange(len(channel)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return cls(channel, slot, channels, int(counts.max(initial=0)))
+        order = np.argsort(system.channel, kind="stable")
+        counts = np.bincount(system.channel, minlength=system.channels)
+        slot = np.empty(system.n, np.int64)
+        slot[order] = np.arange(system.n) - np.repeat(np.cumsum(counts) - counts, counts)
+        return cls(system.channel, slot, system.channels, int(counts.max(initial=0)))
 
     def spread(self, values: NDArray[Any], fill: float = 0) -> NDArray[Any]:
         """Put the entry of each state, (n, ...), into its place, (channels, slots, ...)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..arrays import is_count
-from ..errors import InputError
+from ..errors import InputError, one_of
 from ..registry import Registry
 from .smnist import TASK
 from .task import Task
@@ -28,7 +28,7 @@ def get(name: str) -> Task:
             f"The task {name!r} comes with the package ssmprune-paper: `pip install ./paper` in a clone of ssmprune."
         )
     try:
-        return _TASKS.get(name)
+        return one_of("task", name, found())
     except InputError as error:
         raise InputError(f"{error} For a task of your own, give --module FILE.py.") from error
 
