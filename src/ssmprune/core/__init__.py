@@ -12,7 +12,9 @@ multi-SISO layer is one problem with one output for every channel. All problems 
 `layout`: z has the shape (channels, slots, parts).
 """
 
+from .discretization import bilinear, zoh
 from .layout import ChannelLayout
+from .moments import white_noise
 from .system import DiagonalSystem
 
-__all__ = ["ChannelLayout", "DiagonalSystem"]
+__all__ = ["ChannelLayout", "DiagonalSystem", "bilinear", "white_noise", "zoh"]
