@@ -33,7 +33,7 @@ def measure() -> list[Figure]:
     with TemporaryDirectory() as folder:
         task = tasks.get("pathx").replace(examples=PICTURES)
         train, test = (task.load(split, Path(folder)) for split in ("train", "test"))
-        x, labels, _ = tensors(train.batch(np.arange(2)), torch.device("cpu"))
+        (x, _), labels = tensors(train.batch(np.arange(2)), torch.device("cpu"))
     model = subjects.untrained(subjects.found()["pathx-s5"].config)
     before = {name: value.clone() for name, value in model.named_parameters()}
     step = training_step(model, x[:1], labels[:1])

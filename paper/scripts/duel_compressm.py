@@ -29,7 +29,7 @@ from ssmprune.report import markdown_rows
 from ssmprune.sweeps.balanced import balanced_model
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
-from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.calibration_inputs import unlabelled_batches
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINT = ROOT / "checkpoints" / "smnist-lru.safetensors"
@@ -61,7 +61,7 @@ class Duel:
     @cache  # noqa: B019 (one duel a process)
     def inputs(self, sequences: int) -> list[Any]:
         """Return unlabelled training sequences."""
-        return part_of(self.task.load("train", self.root), sequences)
+        return unlabelled_batches(self.task.load("train", self.root), sequences)
 
     def prune(self, method: sp.Method, states: int, data: list[Any] | None) -> Classifier:
         """Return the model with so many states."""

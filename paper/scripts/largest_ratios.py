@@ -26,7 +26,7 @@ from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import evaluate
-from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.calibration_inputs import unlabelled_batches
 
 ROOT = Path(__file__).parents[1]
 ROWS, TABLE = ROOT / "results" / "largest.jsonl", ROOT / "results" / "largest.md"
@@ -71,7 +71,7 @@ def rows_of(name: str, root: Path, finished: dict[tuple[str, str], float]) -> An
     model, task = sp.load(path), cards.task_of(path)
     train, test = task.load("train", root), task.load("test", root)
     validation = fewer(task.load("val", root), VALIDATION)
-    data, whole = part_of(train, SEQUENCES), None
+    data, whole = unlabelled_batches(train, SEQUENCES), None
     works = {"LAST": sp.Pruning(model), "LAST + refit": sp.Pruning(model, sp.LAST, data=data)}
     works |= dict.fromkeys(WAYS[2:], sp.Pruning(model, data=data))
     for way in WAYS:
@@ -81,7 +81,7 @@ def rows_of(name: str, root: Path, finished: dict[tuple[str, str], float]) -> An
         if way == WAYS[3]:
             surgeon = finished[name, WAYS[2]]
             start = surgeon, works[way].shrink(works[way].plan(surgeon))
-            found = with_recovery(works[way], start, part_of(train, 8000), validation)
+            found = with_recovery(works[way], start, unlabelled_batches(train, 8000), validation)
         else:
             found = without_recovery(works[way], validation)
         finished[name, way] = found[0]

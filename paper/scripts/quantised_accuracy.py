@@ -26,7 +26,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
-from ssmprune.training.calibration_inputs import part_of
+from ssmprune.training.calibration_inputs import unlabelled_batches
 
 ROOT = Path(__file__).parents[1]
 ROWS, TABLE = ROOT / "results" / "quantised.jsonl", ROOT / "results" / "quantised.md"
@@ -90,7 +90,7 @@ def rows_of(name: str, root: Path, whole_is_there: bool) -> Iterator[Row]:
     """Measure one checkpoint, whole and then pruned."""
     path = ROOT / "checkpoints" / f"{name}.safetensors"
     model, task = sp.load(path), cards.task_of(path)
-    data, test = part_of(task.load("train", root), SEQUENCES), task.load("test", root)
+    data, test = unlabelled_batches(task.load("train", root), SEQUENCES), task.load("test", root)
     if not whole_is_there:
         yield {"checkpoint": name, "pruned": 0.0, **measure(model, data, test)}
     ratio, small = largest_within_a_point(model, data, fewer(task.load("val", root), VALIDATION))

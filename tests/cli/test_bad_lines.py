@@ -64,7 +64,7 @@ LINES = [
     ("train smnist --out run --data data --seed x", "'x'"),
     ("prune model.safetensors --ratio 0.5 --calibrate inputs.npy --sequences 0 --out out", '"0"'),
     ("train smnist --out run --devices 0", '"0"'),
-    ("train smnist --out run --nodes none", "none"),
+    ("train smnist --out run --devices none", "none"),
     ("train smnist --out run --data data --seed -3", "-3"),
     ("train smnist --out run --data data --seed 18446744073709551616", "18446744073709551616"),
     ("train psmnist --out run --data data --batch 25 --devices 2", "a batch of 25"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +19,7 @@ from .options import MORE, Checkpoint, Count, DataFolder, Engine, Seed, Threads,
 from .output import Report, table
 
 if TYPE_CHECKING:
-    from ..training import Result, Schedule
-    from ..training.recipes import Sizes
+    from ..training import Recipe, Result, Schedule
 
 TaskName = Annotated[str, Parameter(help="A task from `ssmprune list`.")]
 SIZES = Group.create_ordered("Sizes; by default the recipe's", sort_key=0)
@@ -47,12 +46,23 @@ class SizeOptions:
     bidirectional: Annotated[bool | None, Parameter(negative="--forward")] = None
     """Read in both directions, or forward only; a bidirectional model cannot stream."""
 
-    @property
-    def sizes(self) -> Sizes:
-        """The same for a recipe."""
-        from ..training.recipes import Sizes
+    def apply(self, recipe: Recipe) -> Recipe:
+        """Return the recipe with these figures; the rate of the SSM parameters changes by the factor of the other."""
+        if self.states is not None and self.states % 2 and recipe.conj_sym:
+            raise InputError(f"States come in conjugate pairs, so their number is even; got {self.states}.")
+        if self.rate is not None and not 0 < self.rate < 1:
+            raise InputError(f"A learning rate lies between 0 and 1; got {self.rate}.")
+        fields = {"layers": "depth", "rate": "lr"}
+        given = {fields.get(name, name): value for name, value in asdict(self).items() if value is not None}
+        if self.rate is not None:
+            given["ssm_lr"] = recipe.ssm_lr * (self.rate / recipe.lr)
+        return replace(recipe, **given)
 
-        return Sizes(**asdict(self))
+    @property
+    def of_the_model(self) -> list[str]:
+        """The options given that a model to start from settles already."""
+        names = ("layers", "width", "states", "bidirectional")
+        return [f"--{name}" for name in names if getattr(self, name) is not None]
 
 
 @Parameter(name="*", group=CUTS)
@@ -106,8 +116,6 @@ class TrainOptions:
     threads: Threads = None
     devices: Annotated[Count, Parameter(group=MORE)] = 1
     """Number of processes on this machine."""
-    nodes: Annotated[Count, Parameter(group=MORE)] = 1
-    """Number of machines."""
     sizing: SizeOptions = field(default_factory=SizeOptions)
     cutting: CutOptions = field(default_factory=CutOptions)
 
@@ -145,16 +153,15 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
     before = load(options.start) if options.start else None
     family = options.model or (before.config.family if before else "s5")
     chosen, recipe = tasks.get(task), options.recipe or recipes.default_name(task)
-    sizes, pruning = options.sizing.sizes, options.cutting.schedule
+    sizes, pruning = options.sizing, options.cutting.schedule
     how = sizes.apply(recipes.get(task, family, recipe))
     if recipe == "tune" and before is None:
         raise InputError("The tune recipe starts from a trained model: name it with --from, or use another recipe.")
     if before is not None and sizes.of_the_model:
         raise InputError(f"The model of --from already has its sizes; leave out {', '.join(sizes.of_the_model)}.")
-    if distributed.needs_launch(options.devices, options.nodes):
-        processes = options.devices * options.nodes
-        check_job(chosen, how, before, options.data, processes)  # here, so that an error is reported once
-        distributed.relaunch(options.devices, options.nodes)
+    if distributed.needs_launch(options.devices):
+        check_job(chosen, how, before, options.data, options.devices)  # here, so that an error is reported once
+        distributed.relaunch(options.devices)
     about = {"recipe": recipe, "command": shlex.join(["ssmprune", *sys.argv[1:]])}
     run = Run(out, options.seed, card=about)
     result = run_training(chosen, how, run, root=options.data, start=before, pruning=pruning)

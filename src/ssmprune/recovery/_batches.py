@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..calibration.data import Sequences, take
+from ..calibration.data import Sequences, count, take
 from ..errors import InputError
 
 BATCH = 32  # sequences of a step
@@ -20,7 +20,7 @@ SEQUENCES = 8000  # more than a few minutes of learning can see
 def batches(data: Iterable[Any]) -> list[Sequences]:
     """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
     joined = _join(take(data, SEQUENCES))
-    size = max(2, min(BATCH, sum(len(batch.x) for batch in joined) // 8 // 2 * 2))
+    size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
     cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
     if len(cut) < 2:
         raise InputError("Recovery needs at least four sequences: some to learn from, some held out.")

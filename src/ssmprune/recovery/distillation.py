@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -32,7 +32,6 @@ from .resume import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)
 What = Literal["all", "states"]
-WHAT = {"all": "every parameter", "states": "the parameters of the SSM layers"}
 PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
 FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
@@ -139,13 +138,17 @@ class Recovered(Generic[Model]):
 class _Position:
     """How far a recovery has come."""
 
+    before: HeldOutScore
+    best: HeldOutScore
+    steps: int  # planned
     step: int = 0
     seconds: float = 0.0
-    before: tuple[float, float | None] = (0.0, None)
-    best: tuple[float, float | None] = (0.0, None)
     ended: bool = False
-    steps: int = 0  # planned
     share: float = 1.0  # of the rate that suits the damage
+
+    def __post_init__(self) -> None:
+        """Take the lists of a file for the scores they were."""
+        self.before, self.best = HeldOutScore(*self.before), HeldOutScore(*self.best)
 
 
 class Recovery(Generic[Model]):
@@ -162,7 +165,7 @@ class Recovery(Generic[Model]):
         adapter: Adapter | None = None,
     ) -> None:
         """Hold out some of the data, and score the pruned model on them."""
-        one_of("part of a model to recover", what, WHAT)
+        one_of("part of a model to recover", what, dict.fromkeys(get_args(What)))
         refuse_what_cannot_run(small)
         refuse_what_cannot_run(model)
         self.small, self.what, self.seed = small, what, seed
@@ -178,8 +181,8 @@ class Recovery(Generic[Model]):
             parts = [part for k in sorted(order[:count]) for part in micro_batches(given[k])]
             self.held_out = [(part, _answer(self.teacher, part)) for part in parts]
         self.known: dict[int, list[Tensor]] = {}  # the whole model's answers by batch, where they are short
-        energy = float(np.mean([float(expected.abs().square().mean()) for _, expected in self.held_out]))
-        self.unit = 1.0 if self.classifies else max(energy, 1e-12)
+        energies = [float(expected.abs().square().mean()) for _, expected in self.held_out]
+        self.energy = max(float(np.mean(energies)), 1e-12)
         self.unstable, self.before = self._count_unstable(), self.score()
         if not math.isfinite(self.before.damage):
             raise InputError(
@@ -210,8 +213,8 @@ class Recovery(Generic[Model]):
         if torch.is_inference_mode_enabled():
             raise InputError("Recovery needs gradients; call it outside torch.inference_mode().")
         optimizer = torch.optim.Adam(self._groups())
-        position = _Position(before=self.before, best=self.before, steps=planned)
-        best = _copy_weights(self.student)
+        position = _Position(self.before, self.before, planned)
+        best = copy.deepcopy(self.student.state_dict())
         identity = self._identity(planned)
         if state is not None and state.exists():
             saved = load_state(state, identity, _Position, "recovery")
@@ -224,7 +227,7 @@ class Recovery(Generic[Model]):
         with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
             while not position.ended and not asked_to_stop:
                 bar.total = position.steps
-                bar.show(position.step, "Recovering", str(HeldOutScore(*position.best)))
+                bar.show(position.step, "Recovering", str(position.best))
                 self._learn(optimizer, position)
                 position.step += 1
                 position.seconds = time.monotonic() - clock
@@ -252,7 +255,7 @@ class Recovery(Generic[Model]):
                 )
             count = len(part.x)
             damage, total = damage + count * float(self._damage(given, expected)), total + count
-            same += count * agreement(given, expected) if self.classifies else 0.0
+            same += count * float((given.argmax(-1) == expected.argmax(-1)).double().mean()) if self.classifies else 0.0
         return HeldOutScore(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
@@ -269,10 +272,10 @@ class Recovery(Generic[Model]):
         that gains nothing either. Not earlier: most is gained while the rate falls.
         """
         now = self.score()
-        if now.damage < position.best[0] and self._count_unstable() <= self.unstable:  # false for NaN
+        if now.damage < position.best.damage and self._count_unstable() <= self.unstable:  # false for NaN
             position.best = now
-            return _copy_weights(self.student)
-        if position.best[0] == position.before[0]:
+            return copy.deepcopy(self.student.state_dict())
+        if position.best == position.before:
             if position.share == RETREAT:
                 position.ended |= 4 * position.step >= 3 * position.steps
             elif 2 * position.step >= position.steps:
@@ -312,7 +315,10 @@ class Recovery(Generic[Model]):
         return divergence_of_logits(given, expected) if self.classifies else self._damage(given, expected)
 
     def _damage(self, given: Tensor, expected: Tensor) -> Tensor:
-        return (changed_probability if self.classifies else squared_error)(given, expected) / self.unit
+        """Return what `HeldOutScore` calls damage."""
+        if self.classifies:
+            return changed_probability(given, expected)
+        return (given - expected).abs().square().mean() / self.energy
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the parameters that learn, of SSM layers and others (clipped apart), at a rate for the damage."""
@@ -341,24 +347,20 @@ class Recovery(Generic[Model]):
         """Put the best weights into a copy of the model as it came, with its modes and flags."""
         model = copy.deepcopy(self.small)
         model.load_state_dict(best)
-        before, after = HeldOutScore(*position.before), HeldOutScore(*position.best)
-        outcome = Recovered(model, before, after, position.step, position.seconds, position.ended)
+        outcome = Recovered(model, position.before, position.best, position.step, position.seconds, position.ended)
         if isinstance(model, Classifier):
             model.record(f"recovered: {outcome.summary}")
         return outcome
 
 
-def one_cycle(share: float, rise: float = 0.15) -> float:
+def one_cycle(share: float) -> float:
     """Return the rate at a share of the time: it rises linearly and falls as a cosine.
 
     >>> [round(one_cycle(share), 3) for share in (0, 0.15, 0.575, 1)]
     [0.0, 1.0, 0.5, 0.0]
     """
+    rise = 0.15
     return share / rise if share < rise else (1 + math.cos(math.pi * (share - rise) / (1 - rise))) / 2
-
-
-def _copy_weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
@@ -384,17 +386,3 @@ def changed_probability(logits: Tensor, expected: Tensor) -> Tensor:
     0.5
     """
     return (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1).mean() / 2
-
-
-def squared_error(outputs: Tensor, expected: Tensor) -> Tensor:
-    """Return the mean squared error."""
-    return (outputs - expected).abs().square().mean()
-
-
-def agreement(logits: Tensor, expected: Tensor) -> float:
-    """Return the share of answers on which two models agree.
-
-    >>> agreement(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 1.0]]))
-    0.5
-    """
-    return float((logits.argmax(-1) == expected.argmax(-1)).double().mean())

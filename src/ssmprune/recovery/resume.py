@@ -66,14 +66,11 @@ class State(Generic[Position]):
             moments = self.part(f"adam/{name}/")
             if not moments:  # the parameter has not learnt yet
                 continue
-            if {moment: value.shape for moment, value in moments.items()} != _shapes_of_moments(parameter):
+            shapes = {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            if {moment: value.shape for moment, value in moments.items()} != shapes:
                 raise InputError(f"The saved moments of {name} do not fit it. Start afresh.")
             known[index] = moments
         optimizer.load_state_dict(optimizer.state_dict() | {"state": known})  # moves the moments to their devices
-
-
-def _shapes_of_moments(parameter: Tensor) -> dict[str, torch.Size]:
-    return {"step": torch.Size(), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
 
 
 def load_state(path: Path, identity: dict[str, Any], kind: type[Position], what: str = "training") -> State[Position]:

@@ -17,8 +17,8 @@ from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..planning.plan import Plan
 from ..tasks.task import Split, Task, fewer
-from ..training.calibration_inputs import part_of
-from ..training.evaluation import answers, at_rate, check_fits, tensors
+from ..training.calibration_inputs import unlabelled_batches
+from ..training.evaluation import answer_split, at_rate, check_fits, tally, tensors
 from . import approaches
 from .approaches import Subject
 from .store import FULL, Cell, Key, Outcome, Right, pack
@@ -73,7 +73,7 @@ def load_subject(
 
 
 def _calibration(split: Split, sequences: int) -> list[Sequences]:
-    return part_of(split, min(sequences, max(FEW, CALIBRATION_STEPS // split.length)))
+    return unlabelled_batches(split, min(sequences, max(FEW, CALIBRATION_STEPS // split.length)))
 
 
 def batch_size(split: Split) -> int:
@@ -123,8 +123,9 @@ def _prune(subject: Subject, job: Job) -> tuple[Classifier, Plan | None]:
 def _answer(model: Classifier, split: Split, job: Job) -> tuple[float, Right]:
     """Return the sum of the losses and the right answers, fewer than there are examples if `job.least` is missed."""
     loss, right = 0.0, np.zeros(0, bool)
-    for batch_loss, batch in answers(model, split, batch_size(split), job.engine):
-        loss, right = loss + batch_loss, np.concatenate([right, batch])
+    for logits, labels in answer_split(model, split, batch_size(split), engine=job.engine):
+        loss += tally(logits, labels)[0].item()
+        right = np.concatenate([right, (logits.argmax(-1) == labels).numpy(force=True)])
         if len(split) - int((~right).sum()) < job.least:
             break
     return loss, right
@@ -133,7 +134,7 @@ def _answer(model: Classifier, split: Split, job: Job) -> tuple[float, Right]:
 @torch.no_grad()
 def _speed(full: Classifier, small: Classifier, split: Split) -> float:
     """Return how many times faster than the unpruned model the pruned one evaluates a batch, timed in turns."""
-    x, _, _ = tensors(split.batch(np.arange(min(batch_size(split), len(split)))), torch.device("cpu"))
+    (x, _), _ = tensors(split.batch(np.arange(min(batch_size(split), len(split)))), torch.device("cpu"))
     calls: dict[str, Callable[[], object]] = {"full": lambda: full.eval()(x), "small": lambda: small.eval()(x)}
     seconds = time_in_turns(calls, ROUNDS)
     return (seconds["full"] / seconds["small"]).median

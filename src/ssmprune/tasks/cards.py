@@ -33,10 +33,9 @@ def read_card(checkpoint: Path) -> dict[str, Any]:
     path = card_path(checkpoint)
     if not path.exists():
         return {}
+    content = read_whole(path)
     try:
-        card = json.loads(read_whole(path))
-    except InputError:
-        raise
+        card = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable card ({error}); fix or remove it.") from error
     check_entries(path, card, {}, ENTRIES)

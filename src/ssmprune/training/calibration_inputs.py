@@ -33,16 +33,15 @@ def load_unlabelled(
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
     """
     if source in tasks.found():
-        return part_of(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
+        return unlabelled_batches(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
     return [Sequences(x) for x in torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH)]
 
 
-def part_of(split: Split, sequences: int) -> list[Sequences]:
-    """Return batches of a fixed random part of a split: many splits come sorted by their labels."""
-    part = fewer(split, sequences)
-    chosen = (part.batch(np.arange(start, min(start + BATCH, len(part)))) for start in range(0, len(part), BATCH))
-    parts = (tensors(batch, torch.device("cpu")) for batch in chosen)
-    return [Sequences(x, lengths) for x, _, lengths in parts]
+def unlabelled_batches(split: Split, sequences: int) -> list[Sequences]:
+    """Return batches of some inputs of a split, at random: many splits come sorted by their labels."""
+    few = fewer(split, sequences)
+    rows = (np.arange(start, min(start + BATCH, len(few))) for start in range(0, len(few), BATCH))
+    return [tensors(few.batch(some), torch.device("cpu"))[0] for some in rows]
 
 
 def _from_file(source: str) -> NDArray[Any]:

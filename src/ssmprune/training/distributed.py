@@ -69,11 +69,8 @@ def join_group() -> Iterator[Group]:
 
     Processes cannot meet twice under the same torchrun: a script that trains several times joins once, around them.
     """
-    if dist.is_initialized():
-        yield Group(dist.get_rank(), dist.get_world_size())
-        return
-    if not dist.is_torchelastic_launched():
-        yield Group()
+    if dist.is_initialized() or not dist.is_torchelastic_launched():
+        yield Group(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Group()
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(Group().device)
@@ -90,11 +87,9 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def needs_launch(devices: int, nodes: int) -> bool:
+def needs_launch(devices: int) -> bool:
     """Return whether processes have to be started: several are asked for, and this is not one of them already."""
-    if devices < 1 or nodes < 1:
-        raise InputError(f"Expected at least one device and one node, got {devices} and {nodes}.")
-    return devices * nodes > 1 and not dist.is_torchelastic_launched()
+    return devices > 1 and not dist.is_torchelastic_launched()
 
 
 def check_shares(batch: int, size: int) -> None:
@@ -103,17 +98,7 @@ def check_shares(batch: int, size: int) -> None:
         raise InputError(f"{size} processes cannot share a batch of {batch} evenly; use a number that divides it.")
 
 
-def relaunch(devices: int, nodes: int = 1) -> None:
-    """Replace this process by torchrun running the same command in `devices` processes on each of `nodes` machines.
-
-    With several nodes torchrun learns the meeting point from its own variables: PET_MASTER_ADDR, PET_MASTER_PORT
-    and PET_NODE_RANK.
-    """
-    if nodes > 1 and not {"PET_MASTER_ADDR", "PET_NODE_RANK"} <= os.environ.keys():
-        raise InputError(
-            f"Training on {nodes} nodes needs to know where they meet: set PET_MASTER_ADDR (a host they all reach) "
-            "and PET_NODE_RANK (0, 1, ...) on each, or start the command with torchrun yourself."
-        )
-    meet = ["--standalone"] if nodes == 1 else [f"--nnodes={nodes}"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={devices}", *meet]
+def relaunch(devices: int) -> None:
+    """Replace this process by torchrun running the same command in `devices` processes on this machine."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={devices}", "--standalone"]
     os.execv(sys.executable, [*torchrun, "-m", "ssmprune", *sys.argv[1:]])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ..calibration.answers import logits_and_labels
+from ..calibration.data import Sequences
 from ..calibration.record import evaluating
 from ..deploy.compiled import Forward, forward
 from ..errors import InputError
@@ -36,10 +37,10 @@ def at_rate(task: Task, every: int) -> Task:
     return task if every == 1 else task.replace(every=every * task.parameters().get("every", 1))
 
 
-def tensors(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return inputs, labels and lengths (None when nothing is padded) of a numpy batch on `device`."""
+def tensors(batch: Batch, device: torch.device) -> tuple[Sequences, Tensor]:
+    """Return the sequences and the labels of a numpy batch on `device`."""
     lengths = None if batch.lengths is None else torch.from_numpy(batch.lengths).to(device)
-    return torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device), lengths
+    return Sequences(torch.from_numpy(batch.x).to(device), lengths), torch.from_numpy(batch.y).to(device)
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
@@ -91,51 +92,38 @@ def evaluate(
     35
     """
     if isinstance(data, Split):
-        return score(tally_split(model, data, batch, engine=engine, tick=tick))
+        answers = answer_split(model, data, batch, engine=engine)
+    else:
+        answers = _answer_batches(model, data)
     sums = torch.zeros(3, dtype=torch.float64)
-    with torch.no_grad(), evaluating(model):
-        for labelled in data:
-            logits, labels = logits_and_labels(model, labelled)
-            sums += tally(logits, labels).cpu()
-            tick(len(labels))
+    for logits, labels in answers:
+        sums += tally(logits, labels).cpu()
+        tick(len(labels))
     if not sums[2]:
         raise InputError("There is nothing to evaluate: no batches came.")
     return score(sums)
 
 
-def tally_split(
+@torch.no_grad()
+def answer_split(
     model: nn.Module,
     split: Split,
     batch: int,
-    indices: NDArray[np.int64] | None = None,
+    rows: NDArray[np.int64] | None = None,
     engine: str | Forward = "torch",
-    tick: Tick = lambda count: None,
-) -> Tensor:
-    """Return the `tally` of a model on the examples `indices` of a split, by default all of them."""
-    sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
-    for logits, labels in _answer(model, split, batch, indices, engine):
-        sums += tally(logits, labels)
-        tick(len(labels))
-    return sums
-
-
-def answers(
-    model: Classifier, split: Split, batch: int = 50, engine: str = "torch"
-) -> Iterator[tuple[float, NDArray[np.bool_]]]:
-    """Yield, batch by batch, the sum of the cross-entropies and which examples are answered rightly (batch,)."""
-    for logits, labels in _answer(model, split, batch, None, engine):
-        yield tally(logits, labels)[0].item(), (logits.argmax(-1) == labels).numpy(force=True)
-
-
-@torch.no_grad()
-def _answer(
-    model: nn.Module, split: Split, batch: int, indices: NDArray[np.int64] | None, engine: str | Forward
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logits and labels, batch by batch; the model is in evaluation mode meanwhile."""
+    """Yield logits and labels of a split, or of its examples `rows`, batch by batch, in evaluation mode."""
     check_fits(model, split)
-    rows = np.arange(len(split)) if indices is None else indices
+    rows = np.arange(len(split)) if rows is None else rows
     device = next(model.parameters()).device
     with forward(model, engine) as logits_of:
         for start in range(0, len(rows), batch):
-            x, labels, lengths = tensors(split.batch(rows[start : start + batch]), device)
-            yield logits_of(x, lengths), labels
+            sequences, labels = tensors(split.batch(rows[start : start + batch]), device)
+            yield logits_of(*sequences), labels
+
+
+@torch.no_grad()
+def _answer_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    with evaluating(model):
+        for batch in batches:
+            yield logits_and_labels(model, batch)

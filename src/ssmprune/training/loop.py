@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +21,12 @@ from ..models import checkpoint
 from ..models.block import measure_statistics
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
-from ..models.config import Config
 from ..progress import Bar
 from ..recovery.resume import State, collect_stop_requests, fingerprint, load_state, save_state
 from ..tasks.cards import copy_card, write_card
 from ..tasks.task import Split, Task, fewer
 from . import distributed
-from .evaluation import Score, check_fits, score, tally, tally_split, tensors
+from .evaluation import Score, answer_split, check_fits, score, tally, tensors
 from .gradual_pruning import Schedule, shrink_training
 from .log import Log, card_of
 from .recipes import Recipe, parameter_groups, warmup_cosine
@@ -74,11 +72,6 @@ class Position:
     best_epoch: int = 0
 
 
-class _Splits(NamedTuple):
-    train: Split
-    val: Split
-
-
 def train(
     task: Task,
     recipe: Recipe,
@@ -97,38 +90,37 @@ def train(
     and each batch is shared among them.
     """
     task = task.replace(**recipe.task)
-    splits = _Splits(task.load("train", root), task.load("val", root))
+    examples, validation = task.load("train", root), task.load("val", root)
     with distributed.join_group() as group, torch.random.fork_rng():
         torch.manual_seed(run.seed)
-        config = recipe.config(task, splits.train.inputs, splits.train.outputs)
-        model = _copy(start, config) if start else Classifier(config)
-        check_fits(model, splits.train)
-        splits = splits._replace(train=fewer(splits.train, recipe.examples))
+        model = _model_for(task, recipe, examples, start)
+        examples = fewer(examples, recipe.examples)
         identity = {
             "task": task.name,
             "recipe": asdict(recipe),
             "seed": run.seed,
-            "examples": len(splits.train),
+            "examples": len(examples),
             "pruning": asdict(pruning) if pruning else None,
             "start": fingerprint(start) if start else None,
             "model": model.config.to_dict(),
         }
         with collect_stop_requests(group.size == 1) as requests:
-            training = _Training(model, recipe, splits, run, group, pruning, identity)
-            return training.run_until(requests)
+            return _Training(model, recipe, (examples, validation), run, group, pruning, identity).run_until(requests)
 
 
 def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
     """Fetch or draw the data of a training; refuse a model that does not fit them or a batch that cannot be shared."""
     task = task.replace(**recipe.task)
-    examples = task.load("train", root)
-    if start is not None:
-        check_fits(_copy(start, recipe.config(task, examples.inputs, examples.outputs)), examples)
+    with torch.random.fork_rng():
+        _model_for(task, recipe, task.load("train", root), start)
     distributed.check_shares(recipe.batch, processes)
 
 
-def _copy(start: Classifier, wanted: Config) -> Classifier:
-    """Return a copy of `start` to train for what a recipe wants: with its dropout, not that of the old training."""
+def _model_for(task: Task, recipe: Recipe, examples: Split, start: Classifier | None) -> Classifier:
+    """Return a new model, or a copy of `start` with the dropout of the recipe, not that of the old training."""
+    wanted = recipe.config(task, examples.inputs, examples.outputs)
+    if start is None:
+        return Classifier(wanted)
     had = start.config
     if had.family != wanted.family:
         raise InputError(f"The recipe is for {wanted.family}, the model to start from is an {had.family}.")
@@ -137,6 +129,7 @@ def _copy(start: Classifier, wanted: Config) -> Classifier:
         raise InputError(f"The task is about {kinds[wanted.retrieval]}, the model takes {kinds[had.retrieval]}.")
     model = Classifier(dataclasses.replace(had, dropout=wanted.dropout))
     model.load_state_dict(start.state_dict())
+    check_fits(model, examples)
     return model
 
 
@@ -154,20 +147,22 @@ class _Training:
         self,
         model: Classifier,
         recipe: Recipe,
-        splits: _Splits,
+        splits: tuple[Split, Split],
         run: Run,
         group: distributed.Group,
         pruning: Schedule | None,
         identity: dict[str, Any],
     ) -> None:
-        self.recipe, self.splits, self.run, self.group, self.pruning = recipe, splits, run, group, pruning
-        self.identity, self.states_at_first = identity, sum(model.config.states)
-        self.per_epoch = len(splits.train) // recipe.batch
+        self.recipe, self.run, self.group, self.pruning, self.identity = recipe, run, group, pruning, identity
+        self.examples, self.validation = splits
+        self.states_at_first = sum(model.config.states)
+        self.per_epoch = len(self.examples) // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
         distributed.check_shares(recipe.batch, group.size)
         if not self.per_epoch:
-            short = f"{len(splits.train)} training examples do not fill a batch of {recipe.batch}"
-            raise InputError(f"{short}; take a smaller one.")
+            raise InputError(
+                f"{len(self.examples)} training examples do not fill a batch of {recipe.batch}; take a smaller one."
+            )
         self.state_path, self.best, self.last = (run.folder / f"{n}.safetensors" for n in ("state", "best", "last"))
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
@@ -218,7 +213,7 @@ class _Training:
         ratio = self.pruning.ratio(self.position.step, self.steps) if self.pruning else 0.0
         if not self.pruning or not ratio:
             return
-        plan = self.pruning.plan(self.model, self.states_at_first, ratio, self._inputs)
+        plan = self.pruning.plan(self.model, self.states_at_first, ratio, self._next_inputs)
         if plan is None:
             return
         small, moments = shrink_training(self.model, self.optimizer, plan)
@@ -233,39 +228,32 @@ class _Training:
         share = warmup_cosine(self.position.step, self.steps, self.recipe.warmup * self.per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = group["peak"] * share
-        x, labels, lengths = self._share(self._next())
+        sequences, labels = self._share(self._next())
         self._seed_dropout()
-        logits = self.replica(x, lengths)
+        logits = self.replica(*sequences)
         self.optimizer.zero_grad()
         torch.autograd.backward(cross_entropy(logits, labels, reduction="none").mean())
         if not has_finite_gradients(self.model):
-            raise self._diverged(x, lengths)
+            raise self._diverged(sequences)
         self.optimizer.step()
         sums = tally(logits.detach(), labels)
         self.window += sums
         self.position.step += 1
         return score(sums)
 
-    def _share(self, batch: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _share(self, batch: NDArray[np.int64]) -> tuple[Sequences, Tensor]:
         """Return the share of a batch that this process computes."""
-        return tensors(self.splits.train.batch(batch[self.group.rank :: self.group.size]), self.group.device)
+        return tensors(self.examples.batch(batch[self.group.rank :: self.group.size]), self.group.device)
 
-    def _epoch_inputs(self) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Yield the share of this process of the inputs that the epoch began with."""
-        for batch in self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)[:MEASURED]:
-            x, _, lengths = self._share(batch)
-            yield x, lengths
-
-    def _inputs(self) -> list[Sequences]:
+    def _next_inputs(self) -> list[Sequences]:
         """Return the inputs of the next batch, the same in every process."""
-        x, _, lengths = tensors(self.splits.train.batch(self._next()), self.group.device)
-        return [Sequences(x, lengths)]
+        return [tensors(self.examples.batch(self._next()), self.group.device)[0]]
 
     def _next(self) -> NDArray[np.int64]:
         """Return the numbers of the next examples; the order depends on seed and epoch alone."""
         epoch, place = divmod(self.position.step, self.per_epoch)
         if self.order[1] != epoch:
-            self.order = np.random.default_rng([self.run.seed, epoch]).permutation(len(self.splits.train)), epoch
+            self.order = np.random.default_rng([self.run.seed, epoch]).permutation(len(self.examples)), epoch
         return self.order[0][place * self.recipe.batch :][: self.recipe.batch]
 
     def _seed_dropout(self) -> None:
@@ -273,9 +261,9 @@ class _Training:
         draw = np.random.SeedSequence([self.run.seed, self.position.step, self.group.rank])
         torch.manual_seed(int(draw.generate_state(1, np.uint64)[0]))
 
-    def _diverged(self, x: Tensor, lengths: Tensor | None) -> Diverged:
+    def _diverged(self, sequences: Sequences) -> Diverged:
         self._seed_dropout()
-        where = first_not_finite(self.model, x, lengths)
+        where = first_not_finite(self.model, *sequences)
         self.write("diverged", where=where)
         return Diverged(
             f"Training stopped at step {self.position.step}: {where} is not finite. Try a lower learning rate "
@@ -285,9 +273,12 @@ class _Training:
 
     def validate(self, epoch: int) -> str:
         """Score the validation split, keep the last and the best model, and say how it went."""
-        measure_statistics(self.model, self._epoch_inputs())
-        mine = np.arange(self.group.rank, len(self.splits.val), self.group.size)
-        seen = score(self.group.total(tally_split(self.model, self.splits.val, self.recipe.batch, mine)))
+        batches = self.order[0][: self.per_epoch * self.recipe.batch].reshape(self.per_epoch, -1)
+        measure_statistics(self.model, (self._share(batch)[0] for batch in batches[:MEASURED]))
+        mine = np.arange(self.group.rank, len(self.validation), self.group.size)
+        answers = answer_split(self.model, self.validation, self.recipe.batch, mine)
+        sums = sum((tally(*pair) for pair in answers), torch.zeros_like(self.window))
+        seen = score(self.group.total(sums))
         if self.group.rank == 0:
             checkpoint.save(self.model, self.last)
         if not self.position.best_epoch or seen.accuracy > self.position.best_accuracy:
@@ -327,25 +318,21 @@ def first_not_finite(model: nn.Module, *inputs: Tensor | None) -> str:
 
     Parameters come first, then the outputs of the modules on `inputs`, then gradients, from the last layer on.
     """
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            return f"the parameter {name}"
-    if output := _first_bad_output(model, inputs):
-        return f"the output of {output}"
-    for name, parameter in reversed(list(model.named_parameters())):
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
-            return f"the gradient of {name}"
-    return "the loss"
-
-
-def _first_bad_output(model: nn.Module, inputs: tuple[Tensor | None, ...]) -> str | None:
     names = {module: name for name, module in model.named_modules() if name}
-    bad: list[str] = []
+    found: list[str] = []
 
-    def check(module: nn.Module, _inputs: object, output: object) -> None:
-        if module in names and isinstance(output, Tensor) and not torch.isfinite(output).all():
-            bad.append(names[module])
+    def check(what: str, value: object) -> None:
+        if isinstance(value, Tensor) and not torch.isfinite(value).all():
+            found.append(what)
 
-    with register_module_forward_hook(check), torch.no_grad():
+    def check_output(module: nn.Module, _inputs: object, output: object) -> None:
+        if module in names:
+            check(f"the output of {names[module]}", output)
+
+    for name, parameter in model.named_parameters():
+        check(f"the parameter {name}", parameter)
+    with register_module_forward_hook(check_output), torch.no_grad():
         model(*inputs)
-    return bad[0] if bad else None
+    for name, parameter in reversed(list(model.named_parameters())):
+        check(f"the gradient of {name}", parameter.grad)
+    return found[0] if found else "the loss"

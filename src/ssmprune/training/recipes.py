@@ -112,49 +112,6 @@ def tune(recipe: Recipe) -> Recipe:
     return replace(recipe, epochs=epochs, warmup=0.1, dropout=0.0, lr=recipe.lr / 2, ssm_lr=recipe.ssm_lr / 2)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What a user may say in place of a recipe's own figures; None leaves them as they are."""
-
-    layers: int | None = None
-    width: int | None = None
-    states: int | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    rate: float | None = None
-    bidirectional: bool | None = None
-
-    def apply(self, recipe: Recipe) -> Recipe:
-        """Return the recipe with these figures; the rate of the SSM parameters changes by the factor of the other.
-
-        >>> changed = Sizes(layers=2, rate=0.006).apply(GENERAL["s5"])
-        >>> changed.depth, changed.lr, changed.ssm_lr / GENERAL["s5"].ssm_lr
-        (2, 0.006, 2.0)
-        """
-        if self.states is not None and self.states % 2 and recipe.conj_sym:
-            raise InputError(f"States come in conjugate pairs, so their number is even; got {self.states}.")
-        if self.rate is not None and not 0 < self.rate < 1:
-            raise InputError(f"A learning rate lies between 0 and 1; got {self.rate}.")
-        ssm_lr = None if self.rate is None else recipe.ssm_lr * (self.rate / recipe.lr)
-        figures: dict[str, Any] = {
-            "depth": self.layers,
-            "width": self.width,
-            "states": self.states,
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "lr": self.rate,
-            "ssm_lr": ssm_lr,
-            "bidirectional": self.bidirectional,
-        }
-        return replace(recipe, **{name: value for name, value in figures.items() if value is not None})
-
-    @property
-    def of_the_model(self) -> list[str]:
-        """The options given that a model to start from settles already."""
-        names = ("layers", "width", "states", "bidirectional")
-        return [f"--{name}" for name in names if getattr(self, name) is not None]
-
-
 def found() -> dict[tuple[str, str, str], Recipe]:
     """Return every recipe by task, family and name; others export theirs as RECIPES = {"task family name": ...}."""
     return {_key(name): recipe for name, recipe in _RECIPES.found().items()}
