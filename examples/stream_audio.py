@@ -8,8 +8,8 @@ import onnxruntime
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy.onnx import blank_state, export_onnx
-from ssmprune.models.classifier import Classifier
+from ssmprune.deploy import export_onnx
+from ssmprune.models import Classifier
 from ssmprune.models.config import Config
 
 torch.manual_seed(0)
@@ -21,9 +21,11 @@ with tempfile.TemporaryDirectory() as folder:
     export_onnx(small, path, mode="stream")
     session = onnxruntime.InferenceSession(path)
 
-steps, total, states = blank_state(small, batch=1)
-carried = [tensor.numpy() for tensor in (steps, total, *states)]
-names = [entry.name for entry in session.get_inputs()][1:]
+remembered = session.get_inputs()[1:]  # what a step hands on to the next: all zeros before the first
+types = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
+shapes = [[1 if isinstance(size, str) else size for size in entry.shape] for entry in remembered]  # a batch of one
+carried = [np.zeros(shape, types[entry.type]) for shape, entry in zip(shapes, remembered, strict=True)]
+names = [entry.name for entry in remembered]
 
 audio = np.sin(2 * np.pi * 440 * np.arange(400) / 8000).astype(np.float32)
 for sample in audio:

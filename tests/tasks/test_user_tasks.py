@@ -41,8 +41,10 @@ def test_the_walk_leads_from_data_to_a_report(place, ssmprune):
     told = {}
     for line in WALK.splitlines():
         _, verb, *words = shlex.split(line)
-        short = {"train": ["--epochs", "12", "--batch", "8"], "sweep": ["--ratios", "0.3,0.6"]}.get(verb, [])
-        told[verb] = ssmprune(verb, *words, *short, *([] if verb == "sweep" else ["--json"]))
+        for option, value in SHORTER.get(verb, {}).items():
+            place_of = words.index(option) if option in words else len(words)
+            words[place_of : place_of + 2] = [option, value]
+        told[verb] = ssmprune(verb, *words, *([] if verb == "sweep" else ["--json"]))
         assert told[verb].returncode == 0, told[verb].stderr
     assert cards.read_card(place / "run" / "best.safetensors")["recipe"] == "general"
     model, small = sp.load("run/best.safetensors"), sp.load("small.safetensors")
