@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import Documents, get
+from ssmprune.tasks import get
 from ssmprune_paper.tasks import files
+from ssmprune_paper.tasks.documents import Documents
 from ssmprune_paper.tasks.files import read_rows
 from ssmprune_paper.tasks.text import token_table, vocabulary
 from tiny_data import write_imdb, write_pairs

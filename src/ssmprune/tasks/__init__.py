@@ -2,15 +2,13 @@
 
 `task` says what a task and its splits are, `catalogue` finds tasks by name. `smnist` is the task that ships, with a
 sample of its images inside the package; docs/extending.md follows a task of your own from its data to a report. `data`
-finds and fetches files, `formats` reads them, `padding` makes batches of texts of different lengths; `cards` say which
-task a checkpoint was trained on.
+finds and fetches files, `formats` reads them; `cards` say which task a checkpoint was trained on.
 """
 
 from .cards import card_path
 from .catalogue import found, get
 from .data import Source, data_folder, fetch, refuse_new
 from .formats import read_idx, read_wav
-from .padding import Documents
 from .smnist import SequentialMnist
 from .task import Batch, Inputs, Lengths, Split, Task, features, fewer, split_published
 
@@ -36,5 +34,4 @@ __all__ = [  # noqa: RUF022 (grouped)
     "refuse_new",
     "read_idx",
     "read_wav",
-    "Documents",
 ]

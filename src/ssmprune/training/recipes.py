@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -47,23 +47,13 @@ class Recipe:
     def config(self, task: Task, inputs: int, outputs: int) -> Config:
         """Return the model for `task`; `inputs` and `outputs` are the split's, whose files may have fewer classes."""
         stored = self.states // 2 if self.conj_sym else self.states
+        shared = {entry.name for entry in fields(Config)} & {entry.name for entry in fields(self)} - {"states"}
         return Config(
-            family=self.family,
+            **{name: getattr(self, name) for name in shared},
             inputs=inputs,
             outputs=outputs,
-            width=self.width,
             states=(stored if self.family == "s5" else stored * self.width,) * self.depth,
-            bidirectional=self.bidirectional,
-            conj_sym=self.conj_sym,
-            initial_poles=self.initial_poles,
             tokens=task.tokens,
-            blocks=self.blocks,
-            step_min=self.step_min,
-            step_max=self.step_max,
-            norm=self.norm,
-            prenorm=self.prenorm,
-            activation=self.activation,
-            dropout=self.dropout,
             retrieval=task.retrieval,
         )
 
@@ -78,12 +68,8 @@ GENERAL = {
         ssm_lr=0.002, batch=16, epochs=10, weight_decay=0.05, step_min=0.001, step_max=0.1, bidirectional=False,
         activation="half_glu1", warmup=0.3,
     ),
-    "s4d": Recipe(
-        family="s4d", depth=4, width=64, states=32, blocks=1, norm="batch", prenorm=True, dropout=0.0, lr=0.003,
-        ssm_lr=0.002, batch=16, epochs=10, weight_decay=0.05, step_min=0.001, step_max=0.1, bidirectional=False,
-        activation="half_glu1", warmup=0.3,
-    ),
 }  # fmt: skip
+GENERAL["s4d"] = replace(GENERAL["s5"], family="s4d", states=32, blocks=1)
 
 
 def get(task: str, family: str, name: str) -> Recipe:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.progress import track
-from ssmprune.tasks import Documents, Inputs, Lengths, Split, Task
+from ssmprune.tasks import Inputs, Lengths, Split, Task
 
+from .documents import Documents
 from .files import Arrays, cache_folder, find_folder, load_or_make, read_rows
 from .listops_trees import TOKENS, draw
 

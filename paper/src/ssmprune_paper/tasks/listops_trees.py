@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import Documents
+
+from .documents import Documents
 
 TOKENS = ("<pad>", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 DIGIT, OPERATOR, CLOSE = 1, 11, 15  # tokens of 0, of [MIN, of ]

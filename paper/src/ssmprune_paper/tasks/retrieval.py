@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import Documents, Inputs, Lengths, Split, Task, data_folder
+from ssmprune.tasks import Inputs, Lengths, Split, Task, data_folder
 
+from .documents import Documents
 from .files import find_folder, read_rows
 
 Numbers = NDArray[np.int64]

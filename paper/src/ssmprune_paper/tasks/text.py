@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
 from ssmprune.progress import track
-from ssmprune.tasks import Documents, Inputs, Lengths, Source, Split, Task, split_published
+from ssmprune.tasks import Inputs, Lengths, Source, Split, Task, split_published
 
+from .documents import Documents
 from .files import provide_folder
 
 SOURCE = Source(
