@@ -24,8 +24,8 @@ ROOMS = (
     *("errors", "arrays", "files", "trees", "registry", "progress"),
     *("core", "methods", "planning"),
     "quantisation.grid",  # which checkpoints are read with; the room's other half works on models
-    *("bisection", "models", "adapters", "calibration", "pruning", "budgets", "recovery", "quantisation", "deploy"),
-    *("tasks", "training", "sweeps", "report", "testing", "cli"),
+    *("bisection", "models", "adapters", "pruned_modules", "calibration", "pruning", "budgets"),
+    *("recovery", "quantisation", "deploy", "tasks", "training", "sweeps", "report", "testing", "cli"),
 )
 NEARLY_EVERYWHERE = {"errors", "arrays", "registry", "progress"}  # the picture leaves out what most rooms import
 # Rooms and files that import torch at their top; the others import it when a model arrives.

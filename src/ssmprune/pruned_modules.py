@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import is_count
-from ..core import ChannelLayout, DiagonalSystem
-from ..errors import InputError, need_torch
-from ..files import check_format, load_tensors, save_tensors
-from .arrays import is_torch_module
-from .base import Adapter
-from .layers import Layer, layers_of
+from .adapters.arrays import is_torch_module
+from .adapters.base import Adapter
+from .adapters.layers import Layer, layers_of
+from .arrays import is_count
+from .core import ChannelLayout, DiagonalSystem
+from .errors import InputError, need_torch
+from .files import check_format, load_tensors, save_tensors
 
 FORMAT, VERSION = "ssmprune-pruned-module", 1
 Model = TypeVar("Model")
