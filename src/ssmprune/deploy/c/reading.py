@@ -91,8 +91,7 @@ class _Reader:
     """Reads a model in double precision."""
 
     def __init__(self, model: Classifier) -> None:
-        self.whole, self.grid = model.whole_numbers(), model.grid
-        self.model = copy.deepcopy(model).double().eval().requires_grad_(False)
+        self.whole, self.grid, self.model = model.whole_numbers(), model.grid, model
 
     def read(self) -> Numbers:
         """Return all numbers of the model."""
@@ -100,7 +99,7 @@ class _Reader:
         return Numbers(
             model.config,
             self._embedding() if model.config.tokens else self._dense("encoder"),
-            tuple(self._layer(f"layers.{i}", block) for i, block in enumerate(model.blocks)),
+            tuple(self._layer(f"layers.{i}", copy.deepcopy(block).double()) for i, block in enumerate(model.blocks)),
             None if model.hidden is None else self._dense("hidden"),
             self._dense("decoder"),
             None if self.whole is None or self.grid is None else self.grid.bits,
@@ -159,4 +158,5 @@ class _Reader:
 
 def _array(tensor: Any) -> Array:
     assert isinstance(tensor, Tensor)
-    return tensor.detach().cpu().resolve_conj().numpy().copy()
+    exact = tensor.double() if tensor.is_floating_point() else tensor
+    return exact.detach().cpu().resolve_conj().numpy().copy()
