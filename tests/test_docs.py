@@ -116,6 +116,18 @@ def test_links_of_the_readme_are_relative():
     assert re.findall(r"https?://([^/\s]+)", text) == ["download.pytorch.org"]
 
 
+def test_citations_are_in_the_bibliography():
+    """Code and pages cite by keys such as [Smith2023]; a name with a year in round brackets is no key."""
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("paper/src/**/*.py"), *DOCS.glob("*.md")]
+    listed = set(re.findall(r"\*\*\[(\w+)\]\*\*", (DOCS / "references.md").read_text()))
+    texts = {path: path.read_text() for path in sources if path.name != "references.md"}
+    brackets = [inside for text in texts.values() for inside in re.findall(r"\[([A-Z]\w+\d{4}\w?[^\]]*)\]", text)]
+    cited = {key for inside in brackets for key in re.findall(r"[A-Z]\w+(?:19|20)\d\d[a-z]?", inside)}
+    assert cited
+    assert cited <= listed
+    assert [path for path, text in texts.items() if re.search(r"et al\.", text)] == []
+
+
 def rows(path):
     """The rows of the tables on a page, as lists of cells."""
     lines = (line.strip().strip("|") for line in path.read_text().splitlines() if line.startswith("|"))

@@ -1,6 +1,6 @@
 """A duel on CompreSSM's ground: python paper/scripts/duel_compressm.py --data DATA writes paper/results/compressm.md.
 
-CompreSSM (Chahine et al., ICLR 2026) truncates an LRU of one block, 256 states and width 8 while it trains on sMNIST.
+CompreSSM [Chahine2026] truncates an LRU of one block, 256 states and width 8 while it trains on sMNIST.
 Here the checkpoint `smnist-lru`, the same architecture, is pruned after an ordinary training to the sizes they print,
 without labels: the surgeon looks at 200 training sequences, recovery at 8,000 for at most 5 minutes. Accuracy is that
 on all 10,000 test images. Finished rows are kept in paper/results/compressm.jsonl and a recovery in runs/, so it

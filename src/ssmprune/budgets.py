@@ -468,7 +468,7 @@ def milliseconds_of(model: Any, inputs: tuple[Any, ...]) -> float:
 
 
 def wilson_interval(share: float, examples: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share that was counted on so many examples.
+    """Return Wilson's 95 % interval [Wilson1927] of a share that was counted on so many examples.
 
     >>> [round(bound, 4) for bound in wilson_interval(0.99, 1000)]
     [0.9817, 0.9946]

@@ -93,7 +93,7 @@ EASY: dict[str, dict[str, Any]] = {
     "pathfinder": {"epochs": 3, "task": {"examples": 50_000, "dashes": 6, "distractors": 1}},
 }
 
-# CompreSSM's LRU (Chahine et al., 2026): one block of 256 complex states and width 8, poles on the ring from 0.9 to
+# CompreSSM's LRU [Chahine2026]: one block of 256 complex states and width 8, poles on the ring from 0.9 to
 # 0.999. Its 200,000 steps at a constant rate of 0.0004 become 10,000 at larger ones.
 LRU: dict[str, Any] = {
     **{"family": "s5", "depth": 1, "width": 8, "states": 256, "blocks": 1, "conj_sym": False},

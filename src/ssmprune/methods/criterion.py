@@ -1,8 +1,8 @@
 """Criteria: functions `(system, evidence) -> log-scores (n,)`; higher is kept, -inf is worth nothing.
 
-`hinf` (the paper's, with a variant for unit B and one for real responses), `h2` (AIRE-Prune's) and `magnitude` judge a
-state by its own parameters, `random`, the baseline, by nothing; `energy` and `elimination` (the surgeon's) also look at
-the second moments of the layer's states.
+`hinf` (LAST's [Gwak2024], with a variant for unit B and another for real responses), `h2` (AIRE-Prune's [AIRE2026]) and
+`magnitude` judge a state by its parameters, `random`, the baseline, by nothing; `energy` and `elimination` (the
+surgeon's) also look at the second moments of the layer's states.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def h2(system: DiagonalSystem, evidence: Evidence) -> Real:
 
 
 def magnitude(system: DiagonalSystem, evidence: Evidence) -> Real:
-    """Return log |λ̄_i|²|B̄_i|²|C_i|². Squared, so that the layer-adaptive allocation of it is LAMP.
+    """Return log |λ̄_i|²|B̄_i|²|C_i|². Squared, so that the layer-adaptive allocation of it is LAMP [Lee2021].
 
     >>> system = DiagonalSystem.from_discrete(poles=[0.5, 0.25], B=[[1], [1]], C=[[1, 1]])
     >>> magnitude(system, Evidence.without_data(system)) / np.log(2)

@@ -21,7 +21,7 @@ ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is 
 
 
 class S4DLayer(DiagonalLayer):
-    """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel (Gu et al., 2022).
+    """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel [Gu2022b].
 
     All channels' states lie in one flat list with their owner in `channel`, ascending; a channel may own any number of
     them, also none. `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A

@@ -15,7 +15,7 @@ from .s5_kernel import respond
 
 
 class S5Layer(DiagonalLayer):
-    """y_k = gain Re(C x_k) + D u_k with x_k = λ_bar x_{k-1} + B_bar u_k (Smith et al., 2023).
+    """y_k = gain Re(C x_k) + D u_k with x_k = λ_bar x_{k-1} + B_bar u_k [Smith2023].
 
     `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A bidirectional
     layer runs a second scan backwards in time over the same B_bar u and reads it with a second C.
@@ -96,7 +96,7 @@ def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: b
 def ring_system(
     width: int, n: int, decays: tuple[float, float], directions: int, conj_sym: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return poles (n,), B (n, H), C (directions, H, n) in complex64, started as in LRU (Orvieto et al., 2023).
+    """Return poles (n,), B (n, H), C (directions, H, n) in complex64, started as in LRU [Orvieto2023].
 
     The poles λ_bar of a step of 1 are spread evenly over the area of a ring, or of its half with Im > 0 with
     `conj_sym`, where a state decays by the factor e^-decay in a step. B_bar = sqrt(1 - |λ_bar|^2) times normal numbers,

@@ -1,8 +1,8 @@
 """Round the weights of a model to 8 or 4 bits, with calibration data so that their errors cancel.
 
 Weights are rounded one after the other, and those not yet rounded take over the error as well as they can: the
-surgeon's update, with rounding in the place of removal (optimal brain quantisation; Frantar et al., 2023). What the
-inputs of a matrix have in common decides who can take over, so a few unlabelled sequences are needed.
+surgeon's update, with rounding in the place of removal (optimal brain quantisation [Frantar2022, Frantar2023]).
+What the inputs of a matrix have in common decides who can take over, so a few unlabelled sequences are needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LAST and AIRE-Prune as their released codes compute them, which is not what their papers say.
+"""LAST [Gwak2024] and AIRE-Prune [AIRE2026] as their released codes compute them, which is not what their papers say.
 
 Both codes work in single precision and add 1e-8 to the denominator, which caps the score of slow states. Both halve the
 two directions of a bidirectional layer by `(|C_f| + |C_b|)/2 **2`, where the power binds more tightly: the score is

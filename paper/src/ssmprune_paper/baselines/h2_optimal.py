@@ -3,7 +3,7 @@
 The squared H2 norm of G - G' is the energy of the difference of the impulse responses, or of the outputs under white
 noise. Between diagonal systems it has a closed form, a sum over pairs of poles, and so has its gradient. Descent starts
 at balanced truncation (see `balanced`) and ends in a local optimum near it, never above it, as any method of this kind
-does (Sakamoto and Sato, 2025, descend on the same error). Poles are kept as exp(-exp(a) + iθ), which is stable.
+does ([Sakamoto2025] descends on the same error). Poles are kept as exp(-exp(a) + iθ), which is stable.
 
 The two directions of a bidirectional layer count side by side, as in balanced truncation.
 """
