@@ -99,10 +99,7 @@ class Budget(ABC):
 
 @dataclass(frozen=True)
 class Found(Generic[Model]):
-    """What a search found: a ratio, its plan, the finished model where there was something to finish, and its values.
-
-    `notes` say what each budget came to.
-    """
+    """What a search found: a ratio, its plan, the values of the budgets, and the finished model where one was asked for."""
 
     ratio: float
     plan: Plan

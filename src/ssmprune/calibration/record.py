@@ -58,11 +58,6 @@ def takes_lengths(model: nn.Module) -> TypeGuard[Classifier]:
     return isinstance(model, Classifier)
 
 
-def takes_pairs(model: nn.Module) -> bool:
-    """Say whether a model compares two sequences, so that it takes an even number of them."""
-    return takes_lengths(model) and model.config.retrieval
-
-
 def stages(model: nn.Module, sequences: Sequences) -> list[Callable[[Any], Any]]:
     """Return the functions that take the inputs through all layers, one after the other.
 

@@ -76,10 +76,11 @@ def refit_on(
     """Do what `refit_in_sequence` does, on data that were taken, with a plan that is known to be the model's."""
     import torch
 
-    from .record import evaluating, refuse_what_cannot_run, takes_pairs
+    from .record import evaluating, refuse_what_cannot_run, takes_lengths
 
     refuse_what_cannot_run(model)
-    seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=takes_pairs(model))
+    pairs = takes_lengths(model) and model.config.retrieval
+    seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=pairs)
     data = _Data(list(in_slices(seen)), list(in_slices(held_out)), every)
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):

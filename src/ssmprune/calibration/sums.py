@@ -63,7 +63,12 @@ class MomentSums:
             steps = torch.arange(u.shape[1] - 1, -1, -states.every, device=u.device).flip(0)
             counted = (steps[:, None] < lengths).flatten()
             sampled = [values[:, counted] for values in sampled]
-        self._sum(*(values.double() for values in sampled))
+        z, v, *residuals = (values.double() for values in sampled)  # (channels, samples, ...)
+        sums = [z.mT @ z, z.mT @ v, (v * v).sum(1)]
+        for r in residuals:
+            sums += [z.mT @ r, (v * r).sum(1), (r * r).sum(1)]
+        self.sums = [old + new for old, new in zip(self.sums, sums, strict=True)] if self.sums else sums
+        self.samples += z.shape[1]
         self.sequences += len(u)
 
     def __add__(self, other: MomentSums) -> MomentSums:
@@ -86,13 +91,6 @@ class MomentSums:
         gram, cross, power = (self._mean(values) for values in self.sums[:3])
         shape = self.shape
         return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), power, self.sequences)
-
-    def _sum(self, z: Tensor, u: Tensor, r: Tensor | None = None) -> None:  # (channels, samples, ...)
-        sums = [z.mT @ z, z.mT @ u, (u * u).sum(1)]
-        if r is not None:
-            sums += [z.mT @ r, (u * r).sum(1), (r * r).sum(1)]
-        self.sums = [old + new for old, new in zip(self.sums, sums, strict=True)] if self.sums else sums
-        self.samples += z.shape[1]
 
     def _mean(self, values: Tensor) -> Real:
         return values.cpu().numpy() / self.samples
