@@ -99,7 +99,7 @@ class Budget(ABC):
 
 @dataclass(frozen=True)
 class Found(Generic[Model]):
-    """What a search found: a ratio, its plan, the values of the budgets, and the finished model where one was asked for."""
+    """What a search found: a ratio, its plan, the values of the budgets, the model where it was to be finished."""
 
     ratio: float
     plan: Plan

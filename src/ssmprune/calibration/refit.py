@@ -144,7 +144,7 @@ class _PrunedCopy:
         self.layers = layers_of(self.model, adapter)
         for path, layer in self.layers.items():
             layer.shrink(plan.keep[path])
-        self.unfitted = {name: values.clone() for name, values in self.model.state_dict().items()}
+        self.unfitted = copy.deepcopy(self.model.state_dict())
 
     def write(self, readouts: Readouts) -> None:
         """Give layers a new C and D, and all others those they had."""
