@@ -22,7 +22,7 @@ from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.planning.make import make_plan
 from ssmprune.pruning import mask, read, shrink
-from ssmprune.report.table_formats import markdown_rows
+from ssmprune.report import markdown_rows
 from subjects import MeasuredModel, inputs, subject
 from table import prepare
 from work import multiply_adds

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ssmprune.deploy.timing import Samples
-from ssmprune.report import markdown_rows
 
 NOT_MEASURED = "not measured here"
 
@@ -76,7 +75,10 @@ def markdown(figures: list[Figure]) -> str:
     """A table whose columns line up; columns that would be empty are left out."""
     rows = [figure.cells() for figure in figures]
     names = [name for name in rows[0] if any(row[name] for row in rows)]
-    return markdown_rows(names, [[row[name] for name in names] for row in rows], aligned=True)
+    lines = [names, *([row[name] for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
 
 
 def prepare() -> None:

@@ -15,11 +15,10 @@ import ssmprune as sp
 import tiny_data
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.report import table_formats
 from ssmprune.sweeps import Cell, Key, Results, Session
 from ssmprune.sweeps.store import open_results, pack
 from ssmprune.tasks.cards import write_card
-from ssmprune_paper import cli, paper, reproduce, tables
+from ssmprune_paper import cli, paper, reproduce, table_formats, tables
 from ssmprune_paper.cli import run
 
 RATIOS = [0.2, 0.5, 1.0]

@@ -11,11 +11,11 @@ import pytest
 import ssmprune as sp
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.report import table_formats
-from ssmprune.report.page import write
-from ssmprune.report.page.data import collect_data
+from ssmprune.report import Table, markdown
+from ssmprune.report.page import collect_data, write
 from ssmprune.sweeps.sweeping import _different_names
 from ssmprune.tasks.cards import write_card
+from ssmprune_paper.table_formats import latex
 from tiny_results import renamed, tiny_results
 
 NAMES = [
@@ -76,13 +76,13 @@ def test_the_page_has_the_same_elements_whatever_names_hold(name, clean, tmp_pat
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_have_the_same_shape_whatever_names_hold(name):
-    table = table_formats.Table("A title", [{"model": name, "points": 1.0}, {"model": "x", "points": 2.0}], ["A note."])
-    head, _, *body = [line for line in table_formats.markdown(table).splitlines() if line.startswith("|")]
+    table = Table("A title", [{"model": name, "points": 1.0}, {"model": "x", "points": 2.0}], ["A note."])
+    head, _, *body = [line for line in markdown(table).splitlines() if line.startswith("|")]
     assert len(body) == 2
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in [head, *body]} == {3}
     assert "<" not in body[0]
     assert not re.search(r"(?<!\\)[`\[\]]", body[0])
-    lines = table_formats.latex(table).splitlines()
+    lines = latex(table).splitlines()
     assert len(lines) == 11
     (row,) = (line for line in lines if line.endswith(r"& 1.00 \\"))
     commands = set(re.findall(r"\\([a-zA-Z]+)", row))

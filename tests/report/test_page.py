@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
+from ssmprune.budgets import wilson_interval
 from ssmprune.cli import main
 from ssmprune.methods import GLOBAL_HINF
-from ssmprune.report.page import write
-from ssmprune.report.page.data import collect_data
-from ssmprune.report.significance import interval
+from ssmprune.report.page import collect_data, write
 from ssmprune.sweeps import approaches
 from ssmprune.sweeps.store import Results
 from tiny_results import METHODS, tiny_results
@@ -96,7 +95,7 @@ def test_the_page_opens_on_the_best_method(results):
 def test_points_have_wilsons_interval(results):
     for model in collect_data(results, results.folder)["models"]:
         for point in (point for curve in model["curves"].values() for point in curve):
-            assert point["interval"] == pytest.approx(interval(point["accuracy"], 40), abs=1e-5)
+            assert point["interval"] == pytest.approx(wilson_interval(point["accuracy"], 40), abs=1e-5)
 
 
 def test_a_sweep_without_pruned_models_is_refused(results):

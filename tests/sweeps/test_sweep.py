@@ -1,4 +1,4 @@
-"""Sweeps on a tiny model: what is evaluated, resuming, the largest ratio within a loss, other runners."""
+"""Sweeps on a tiny model: what is evaluated, resuming, other runners."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ import torch
 import ssmprune as sp
 import tiny_data
 from ssmprune import registry, tasks
-from ssmprune.bisection import largest_within
 from ssmprune.calibration.refit import refit_in_sequence
-from ssmprune.methods import LAMP
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, runners, sweeping
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
-from ssmprune.sweeps.sweeping import Session, Sweep, entries, sweep
+from ssmprune.sweeps.sweeping import Session, Sweep, entries, load_subject, sweep
 from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
-from ssmprune_paper.query import Query
 from tiny_sweep import swept
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"
@@ -97,18 +94,16 @@ def test_a_cell_has_the_accuracy_of_the_model_shrunk_by_its_plan(root, results):
 
 @pytest.mark.parametrize(("steps", "sequences"), [(10**6, 20), (784 * 7, 7), (784, 4)])
 def test_long_sequences_calibrate_by_their_steps(root, monkeypatch, steps, sequences):
-    monkeypatch.setattr(cells, "CALIBRATION_STEPS", steps)
-    monkeypatch.setattr(cells, "FEW", 4)
-    model = sp.load(root / "one.safetensors")
-    subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=20, root=root)
+    monkeypatch.setattr(sweeping, "CALIBRATION_STEPS", steps)
+    monkeypatch.setattr(sweeping, "FEW", 4)
+    subject = load_subject(*entries([root / "one.safetensors"]), calibration=20, root=root)
     assert sum(len(batch.x) for batch in subject.calibration) == sequences
 
 
 @pytest.mark.slow
 def test_approaches_make_the_plans_of_the_library(root):
-    model = sp.load(root / "one.safetensors")
-    subject = cells.load_subject("one", model, tasks.get("smnist"), calibration=200, root=root)
-    systems = sp.read(model, unstable="keep")
+    subject = load_subject(*entries([root / "one.safetensors"]), calibration=200, root=root)
+    systems = sp.read(subject.model, unstable="keep")
     expected = {
         "last": sp.make_plan(systems, 0.5),
         "surgeon": refit_in_sequence(
@@ -143,40 +138,6 @@ def test_a_finished_sweep_repeats_nothing_and_a_larger_sweep_adds_cells(root, tm
     assert more.about["methods"] == ["last", "lamp"]
     assert more.about["ratios"] == [0.5, 1.0]
     assert [entry["name"] for entry in more.about["checkpoints"]] == ["one", "two"]
-
-
-@pytest.fixture
-def without_plans(results, tmp_path) -> Path:
-    """The results, as they can be committed."""
-    for name in ("sweep.json", "cells.jsonl"):
-        shutil.copy(results.folder / name, tmp_path)
-    return tmp_path
-
-
-def test_lost_plans_are_made_again_without_evaluating_anything(root, without_plans, results, monkeypatch):
-    monkeypatch.setattr(cells, "_answer", None)
-    again = swept(root, without_plans, names=("one", "two"))
-    assert (without_plans / "cells.jsonl").read_bytes() == (results.folder / "cells.jsonl").read_bytes()
-    made = [cell for cell in results.cells if results.plan_path(cell).is_file()]
-    assert len(made) == 2 * 2 * 4  # checkpoints, ratios; last, surgeon, and random with two seeds
-    for cell in made:
-        assert again.plan_path(cell).read_bytes() == results.plan_path(cell).read_bytes()
-
-
-def test_a_cell_stands_if_its_lost_plan_cannot_be_made_again(root, without_plans, results, monkeypatch):
-    def refuse(*_):
-        raise sp.InputError("Not enough memory.")
-
-    monkeypatch.setattr(approaches.PruneStates, "prune", refuse)
-    again = swept(root, without_plans, names=("one", "two"))
-    assert (again.cells, again.refused) == (results.cells, {})
-
-
-def test_a_lost_plan_that_keeps_other_states_now_is_refused(root, without_plans, monkeypatch):
-    prune = approaches.PruneStates.prune
-    monkeypatch.setattr(approaches.PruneStates, "prune", lambda self, subject, *_: prune(self, subject, 0.9, 0, None))
-    with pytest.raises(sp.InputError, match=r"last at 0\.5 leaves 'one' other states than when it was measured"):
-        swept(root, without_plans)
 
 
 @pytest.mark.slow
@@ -225,68 +186,6 @@ def test_another_checkpoint_of_the_same_name_is_refused(root, tmp_path):
         sweep(entries([tmp_path / "one.safetensors"], "smnist"), small, tmp_path / "out", Session(root))
 
 
-@pytest.mark.slow
-def test_the_largest_ratio_agrees_with_a_plain_search(root, tmp_path):
-    plan = Sweep(methods=["last", "lamp"], ratios=[0.2, 0.5, 1.0], examples=30, max_loss=3.0)
-    found = swept(root, tmp_path, plan, names=("two",))
-    model = sp.load(root / "two.safetensors")
-    systems, split = sp.read(model), fewer(tasks.get("smnist").load("val", root), 30)
-    full = evaluate(model, split).accuracy
-    test = len(tasks.get("smnist").load("test", root))
-
-    def loss(ratio: float) -> float:
-        return 100 * (full - evaluate(sp.shrink(model, sp.make_plan(systems, ratio, LAMP)), split).accuracy)
-
-    largest = largest_within(loss, 3.0, 24, plan.ratios)
-    for ratio in {largest.exact} - {0.0}:
-        assert Key("two", "lamp", ratio, 0, "test", test, 1.0) in found.by_key
-    assert Key("two", FULL, 0.0, 0, "test", test, 1.0) in found.by_key
-
-
-def test_only_named_methods_are_searched_and_all_are_tested_at_the_ratio_of_last(root, tmp_path):
-    names = ["last", "lamp"]
-    plan = Sweep(names, [0.2, 0.5], examples=10, max_loss=60, searched=["last"], final_examples=20)
-    results = swept(root, tmp_path, plan)
-    assert {cell.method for cell in results.cells if cell.split == "val"} == {FULL, "last"}
-    query = Query(results)
-    entry = results.entry("one")
-    assert query.largest(entry, "lamp") is None
-    ratio = query.last_ratio(entry)
-    assert ratio
-    assert [query.test("one", name, ratio).examples for name in names] == [20, 20]
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
-    plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30, max_loss=3.0)
-    monkeypatch.setattr(cells, "batch_size", lambda split: 2)
-    monkeypatch.setattr(sweeping, "load_subject", with_labels_of_the_model)
-    stopping = swept(root, tmp_path / "stopping", plan, names=("two",))
-    assert stopping.at_most
-    monkeypatch.setattr(cells, "_answer", lambda model, split, job: to_the_end(model, split, replace(job, least=0)))
-    whole = swept(root, tmp_path / "whole", plan, names=("two",))
-    assert not whole.at_most
-    assert {key for key in whole.by_key if key not in stopping.by_key} == set(stopping.at_most)
-    (full,) = [cell for cell in whole.cells if (cell.method, cell.split) == (FULL, "val")]
-    for key, at_most in stopping.at_most.items():
-        assert whole.by_key[key].accuracy <= at_most < full.accuracy - 0.03
-    for method, seed in (("last", 0), ("random", 0), ("random", 1)):
-        largest = [Query(found).largest(found.entry("two"), method, seed) for found in (stopping, whole)]
-        assert largest[0] == largest[1] is not None
-    monkeypatch.setattr(runners, "run", lambda subject, job: pytest.fail("nothing is left to do"))
-    assert swept(root, tmp_path / "stopping", plan, names=("two",)).at_most == stopping.at_most
-
-
-def with_labels_of_the_model(name, model, *data):
-    """The model's own answers are the right ones, so that pruning has something to lose."""
-    subject = cells.load_subject(name, model, *data)
-    for key, split in subject.splits.items():
-        x = torch.from_numpy(split.batch(np.arange(len(split))).x)
-        with torch.no_grad():
-            subject.splits[key] = replace(split, labels=model.eval()(x).argmax(-1).numpy())
-    return subject
-
-
 def test_answers_are_those_of_the_shrunk_model(root, results):
     split = fewer(tasks.get("smnist").load("test", root), 20)
     cell = results.by_key[Key("one", "last", 0.5, 0, "test", 20, 1.0)]
@@ -297,34 +196,16 @@ def test_answers_are_those_of_the_shrunk_model(root, results):
     np.testing.assert_array_equal(cell.answers, logits.argmax(-1).numpy() == batch.y)
 
 
-def test_at_half_the_rate_the_plan_is_that_of_the_full_rate(root, tmp_path):
-    plan = Sweep(methods=["last"], ratios=[0.5], examples=3)
-    swept(root, tmp_path, plan, names=("spoken",))
-    found = swept(root, tmp_path, replace(plan, every=2), names=("spoken",))
-    half = [cell for cell in found.cells if cell.rate == 0.5]
-    assert [cell.method for cell in half] == [FULL, "last"]
-    model = sp.shrink(sp.load(root / "spoken.safetensors"), found.plan(half[1])).at_rate(2)
-    split = tasks.get("speech").replace(every=2).load("test", root)
-    assert evaluate(model, split).loss == pytest.approx(half[1].loss, rel=1e-5)
-
-
 def test_a_refusal_is_recorded_and_not_tried_again(root, tmp_path, monkeypatch):
     def refuse(*_):
         raise sp.InputError("no such model")
 
     monkeypatch.setattr(approaches, "get", lambda name: approaches.Rebuild(name, refuse))
-    plan = Sweep(methods=["last"], ratios=[0.5, 1.0], examples=5, max_loss=1.0)
+    plan = Sweep(methods=["last"], ratios=[0.5, 1.0], examples=5)
     found = swept(root, tmp_path, plan)
     assert {cell.method for cell in found.cells} == {FULL}
     assert set(found.refused.values()) == {"no such model"}
     assert swept(root, tmp_path, plan).refused == found.refused
-
-
-@pytest.mark.slow
-def test_speed_is_measured_later_for_cells_without_it(root, tmp_path):
-    plan = Sweep(methods=["last"], ratios=[1.0], examples=5)
-    assert {cell.speed for cell in swept(root, tmp_path, plan).cells} == {None}
-    assert all(cell.speed > 0 for cell in swept(root, tmp_path, replace(plan, speed=True)).cells)
 
 
 @pytest.mark.slow

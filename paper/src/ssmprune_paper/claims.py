@@ -14,13 +14,13 @@ from ssmprune.core import DiagonalSystem
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.models import load
-from ssmprune.report import Table, interval, label, method_curves
+from ssmprune.report import Table, label, method_curves
 from ssmprune.sweeps import FULL, Cell
 
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
 from .query import Group, Query, against, lost_in_pairs
-from .statistics import LEVEL, correlation, probability_of_means
+from .statistics import LEVEL, correlation, interval, probability_of_means
 
 Row = dict[str, Any]
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "cannot be tested here"

@@ -18,7 +18,7 @@ from rich.console import Console
 from ssmprune.bisection import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
-from ssmprune.report import FORMATS, Table
+from ssmprune.report import Table, markdown
 from ssmprune.sweeps import Cell, Results, Session
 
 from . import figures, reproduce, tables
@@ -162,7 +162,7 @@ def _accuracy(cell: Cell | None) -> Any:
 
 
 def _show(facts: dict[str, Any], as_json: bool, readable: Table) -> None:
-    print(json.dumps(facts, indent=2) if as_json else FORMATS["markdown"](readable))
+    print(json.dumps(facts, indent=2) if as_json else markdown(readable))
 
 
 def _numbers(option: str, text: str, kind: type) -> list[Any]:

@@ -12,12 +12,27 @@ from urllib.parse import quote
 from ssmprune.bisection import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.files import write_atomically
-from ssmprune.report import FORMATS, Table, escape_markdown, write_page
-from ssmprune.sweeps import Cell, Entry, Key, Results, Session, Sweep, default_approaches, entries, sweep
+from ssmprune.report import Table, escape_markdown, markdown, write_page
+from ssmprune.sweeps import (
+    Cell,
+    Entry,
+    Key,
+    Results,
+    Session,
+    Sweep,
+    default_approaches,
+    describe,
+    entries,
+    fill,
+    load_subject,
+    open_results,
+)
 from ssmprune.tasks import card_path
 
-from . import figures, tables
-from .query import BUDGET, Query
+from . import figures, table_formats, tables
+from .models_of_cells import measure_speed
+from .query import Query
+from .search import Search, sweep_and_search
 
 VARIANTS = "variants"  # the folder, below that of the checkpoints, of models with another seed or less training
 COMPARED = ("uniform-hinf", "global-hinf", "last", "surgeon")  # what those are pruned by
@@ -50,15 +65,7 @@ class Scale:
 
     def sweep(self, usual: Sequence[str]) -> Sweep:
         """Return the sweep of the usual methods, as far as they are wanted."""
-        return Sweep(
-            self.wants(usual),
-            self.ratios,
-            self.seeds,
-            self.examples,
-            max_loss=BUDGET,
-            searched=SEARCHED,
-            final_examples=self.final_examples,
-        )
+        return Sweep(self.wants(usual), self.ratios, self.seeds, self.examples)
 
 
 def find_trained(folder: Path, names: Sequence[str] | None = None) -> list[Entry]:
@@ -87,7 +94,7 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
     others = [entry for entry in checkpoints if entry not in variants]
     for group, usual in ((others, default_approaches()), (variants, COMPARED)):
         if group and scale.wants(usual):
-            sweep(group, scale.sweep(usual), work, session)
+            sweep_and_search(group, scale.sweep(usual), Search(SEARCHED, scale.final_examples), work, session)
     for entry in checkpoints:
         _sweep_more(entry, scale, work, session)
     clock.note()
@@ -106,18 +113,24 @@ def _covers(checkpoints: Sequence[Entry], scale: Scale, results: Results) -> boo
 
 
 def _sweep_more(entry: Entry, scale: Scale, work: Path, session: Session) -> None:
-    """Try half the sampling rate at LAST's largest ratio, where the task has rates; measure speed, undisturbed."""
+    """Try half the sampling rate at LAST's largest ratio, where the task has rates; measure speed."""
     query = Query(Results.read(work))
     about = query.results.entry(entry.name)
     tried = [name for name in query.methods if query.seeds(entry.name, name)]
     ratio = query.last_ratio(about)
     if "every" in entry.task.parameters() and ratio and (slowed := [name for name in SLOWED if name in tried]):
-        sweep([entry], Sweep(slowed, [ratio], examples=scale.final_examples, every=2), work, session)
+        plan = Sweep(slowed, [ratio], examples=scale.examples)
+        with open_results(work, describe([entry], plan, session.command)) as writer:
+            subject = load_subject(entry, plan.calibration, session.root, every=2)
+            keys = [key._replace(examples=scale.final_examples, rate=0.5) for key in plan.keys(entry.name)]
+            fill(writer, [subject], keys, session)
     timed = {name: query.largest(about, name) for name in TIMED if name in tried}
     ratios = {ratio, *(largest.on_grid for largest in timed.values() if largest)} - {0.0, None}
     if ratios:
-        plan = Sweep(list(timed), sorted(filter(None, ratios)), scale.seeds, scale.examples, speed=True)
-        sweep([entry], plan, work, replace(session, runner=Session().runner))
+        plan = Sweep(list(timed), sorted(filter(None, ratios)), scale.seeds, scale.examples)
+        with open_results(work, describe([entry], plan, session.command)) as writer:
+            subject = load_subject(entry, plan.calibration, session.root)
+            measure_speed(writer, subject, fill(writer, [subject], plan.keys(entry.name), session))
 
 
 class Clock:
@@ -178,7 +191,7 @@ def write(results: Results, out: Path) -> list[Path]:
     written = []
     made = {kind: tables.make(results, kind) for kind in tables.KINDS}
     filled = {kind: table for kind, table in made.items() if table.rows}
-    writers = {"md": FORMATS["markdown"], "tex": FORMATS["latex"], "json": FORMATS["json"]}
+    writers = {"md": markdown, "tex": table_formats.latex, "json": table_formats.as_json}
     for kind, table in filled.items():
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
@@ -205,7 +218,7 @@ def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[P
     if notes.is_file():
         parts.append(notes.read_text().strip())
     others = [f"[{table.title}](tables/{kind}.md)" for kind, table in filled.items() if kind not in SHOWN]
-    parts += [FORMATS["markdown"](filled[kind]) for kind in SHOWN if kind in filled]
+    parts += [markdown(filled[kind]) for kind in SHOWN if kind in filled]
     parts.append("More tables: " + ", ".join(others) + ".")
     links = {path: f"[{escape_markdown(path.stem)}]({quote(path.as_posix())})" for path in drawn}
     parts += [f"!{link}" for path, link in links.items() if path.stem == "trade-off"]

@@ -13,13 +13,15 @@ import numpy as np
 from ssmprune.bisection import Largest
 from ssmprune.errors import one_of
 from ssmprune.methods import LAST
-from ssmprune.report import Mean, Table, accuracy_table, fixed, interval, label
-from ssmprune.sweeps import CALIBRATION, CALIBRATION_STEPS, FULL, Results
+from ssmprune.report import Table, accuracy_table, fixed, label, method_curves
+from ssmprune.sweeps import CALIBRATION, CALIBRATION_STEPS, FULL, Cell, Results
 
 from . import paper
 from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers
 from .claims import claims
 from .query import Group, Query, Tested, against, lost_in_pairs
+from .statistics import compare, interval
+from .table_formats import Mean
 
 Row = dict[str, Any]
 FEW = 40  # sequences of which calibration takes all, however long they are
@@ -200,8 +202,22 @@ def _printed(figures: dict[str, tuple[float, float]], method: str) -> str | None
 
 
 def curves(query: Query) -> Table:
-    """Return the accuracy of every method at every ratio."""
-    return accuracy_table(query.results)
+    """Return the accuracy of every method at every ratio, with marks where chance explains what is lost."""
+    plain = accuracy_table(query.results)
+    rows = []
+    for entry in query.entries():
+        for method, curve in method_curves(query.results, entry["name"]).items():
+            full = curve.cells[0.0][0]
+            points = {f"{ratio:.0%}": _point(full, cells) for ratio, cells in curve.cells.items()}
+            rows.append({"checkpoint": entry["name"], "method": label(method), **points})
+    marked = "≈: not significantly below the unpruned model, p ≥ 0.05 by McNemar's exact test on the same examples."
+    return Table(plain.title, rows, [plain.notes[0], marked, *plain.notes[1:]])
+
+
+def _point(full: Cell, cells: list[Cell]) -> Mean:
+    lost = None if cells[0].method == FULL else compare((full.answers, cell.answers) for cell in cells)
+    same = lost is not None and not (lost.significant and lost.difference > 0)
+    return Mean.of([100 * cell.accuracy for cell in cells], mark=" ≈" if same else "")
 
 
 KINDS: dict[str, Callable[[Query], Table]] = {

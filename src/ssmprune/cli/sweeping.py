@@ -51,14 +51,6 @@ class SweepOptions:
     """Seeds for the random approaches, comma-separated."""
     examples: Count = 2000
     """How many test examples to evaluate."""
-    max_loss: float | None = None
-    """Also find the largest ratio that costs at most this many points."""
-    final_examples: Annotated[Count | None, Parameter(group=MORE)] = None
-    """Test examples for what --max-loss finds; by default all."""
-    every: Annotated[Count, Parameter(group=MORE)] = 1
-    """Keep every n-th sample, with steps longer by that factor."""
-    speed: Annotated[bool, Parameter(group=MORE)] = False
-    """Also measure how much faster each model is in torch."""
     data: DataFolder = None
     engine: Engine = "torch"
     runner: Annotated[str, Parameter(group=MORE)] = "local"
@@ -73,17 +65,13 @@ class SweepOptions:
     def plan(self) -> Sweep:
         """The cells to fill."""
         from ..sweeps import approaches
-        from ..sweeps.sweeping import ALL, Sweep
+        from ..sweeps.sweeping import Sweep
 
         return Sweep(
             methods=self.methods.split(",") if self.methods else approaches.default(),
             ratios=parse_ratios(self.ratios),
             seeds=[_number(seed, int, "--seeds") for seed in self.seeds.split(",")],
             examples=self.examples,
-            every=self.every,
-            speed=self.speed,
-            max_loss=self.max_loss,
-            final_examples=self.final_examples or ALL,
         )
 
     @contextmanager
@@ -134,14 +122,13 @@ def sweep(
     if not checkpoints:
         raise InputError("Name the models to sweep: `ssmprune sweep CHECKPOINT ... --out FOLDER`.")
     prepare(options.threads)
-    from ..report.table_formats import Table
-    from ..report.tables import accuracy_table
+    from ..report import accuracy_table
     from ..sweeps.sweeping import entries, sweep
 
     plan, swept = options.plan, entries(checkpoints, options.task)
     with options.session() as session:
         results = sweep(swept, plan, options.out, session)
-    made: Table = accuracy_table(results)
+    made = accuracy_table(results)
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
     facts = {"results": str(results.folder), "cells": len(results.cells)}
     return Report(facts, table(made.title, rows, " ".join(made.notes)))
@@ -163,14 +150,12 @@ def report(
 
 def _write_results(results: Results, out: Path) -> dict[str, Any]:
     """Write a page, a table or a figure; return what there is to say about it."""
-    from ..report import draw_sweep, page, table_formats
-    from ..report.style import save_figure
-    from ..report.tables import accuracy_table
+    from ..report import accuracy_table, draw_sweep, markdown, save_figure, write_page
 
     if out.suffix in (".html", ".htm"):
-        return page.write(results, out)
+        return write_page(results, out)
     if out.suffix == ".md":
-        write_atomically(out, f"{table_formats.markdown(accuracy_table(results))}\n".encode())
+        write_atomically(out, f"{markdown(accuracy_table(results))}\n".encode())
     elif out.suffix in PICTURES:
         save_figure(draw_sweep(results), out)
     else:

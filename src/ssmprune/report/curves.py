@@ -1,9 +1,10 @@
-"""What figures and the page draw of a sweep: curves of accuracies, and the layers of a checkpoint."""
+"""The trade-off: accuracy after pruning against the share of states that is gone, as curves and as a figure of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,11 @@ from ..errors import InputError
 from ..models import load
 from ..pruning import read
 from ..sweeps.store import FULL, Cell, Results
-from .style import PALETTE
+from .style import PALETTE, label, panels, shared_legend, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FEW = 6  # curves that a picture shows at once
 
@@ -68,8 +73,8 @@ def _is_on_grid(cell: Cell, about: dict[str, Any]) -> bool:
 
 
 def checkpoints(results: Results) -> list[str]:
-    """Return the names of the checkpoints that have cells."""
-    swept = {cell.checkpoint for cell in results.cells}
+    """Return the names of the checkpoints whose unpruned model has a cell, which is the first that a sweep fills."""
+    swept = {cell.checkpoint for cell in results.cells if cell.method == FULL}
     return [entry["name"] for entry in results.about["checkpoints"] if entry["name"] in swept]
 
 
@@ -86,3 +91,39 @@ def shown_first(methods: list[str], most: int = FEW) -> list[str]:
     """
     ranked = sorted(methods, key=lambda name: PALETTE.index(name) if name in PALETTE else len(PALETTE))
     return ranked[:most]
+
+
+def draw_sweep(results: Results) -> Figure:
+    """Draw six methods on all checkpoints of a sweep; the band around a curve is the deviation over its seeds."""
+    names, shown = checkpoints(results), shown_first(results.about["methods"])
+    looks = styles(results.about["methods"])
+    figure, axes = panels(len(names), width=3.4 if len(names) > 1 else 6.0, height=3.0 if len(names) > 1 else 4.0)
+    for panel, name in zip(axes, names, strict=True):
+        by_method = method_curves(results, name)
+        for method in (name for name in shown if name in by_method):
+            curve, look = by_method[method], looks[method]
+            ratios, accuracy = 100 * np.array(curve.ratios), 100 * curve.accuracy
+            panel.plot(ratios, accuracy, label=label(method), markersize=4.5, linewidth=1.3, **look)
+            if (spread := 100 * curve.deviation).any():
+                shade = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
+                panel.fill_between(ratios, accuracy - spread, accuracy + spread, **shade)
+        _frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
+    fullest = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[0]))
+    shared_legend(figure, fullest, columns=3 if len(names) < 3 else 5)
+    return figure
+
+
+def draw_accuracies(accuracies: Mapping[str, Sequence[float]], ratios: Sequence[float], title: str) -> Figure:
+    """Draw one panel from accuracies by method at `ratios`, the first of them that of the unpruned model."""
+    figure, [panel] = panels(1, width=6.4, height=4.0)
+    looks = styles(accuracies)
+    for name, values in accuracies.items():
+        panel.plot(100 * np.array(ratios), 100 * np.array(values), label=label(name), markersize=5, **looks[name])
+    _frame(panel, next(iter(accuracies.values()))[0], title)
+    panel.legend(frameon=False, loc="lower left")
+    return figure
+
+
+def _frame(panel: Axes, full: float, title: str) -> None:
+    panel.axhline(100 * full, color="0.6", linewidth=1, zorder=0, label="unpruned")
+    panel.set(xlabel="states pruned (%)", ylabel="accuracy (%)", title=f"{title} ({full:.1%} unpruned)", ylim=(0, 103))

@@ -21,7 +21,7 @@ from ..models.classifier import Classifier
 from ..pruning import Pruning
 from ..tasks.smnist import load_sample
 from ..training import evaluate
-from .trade_off import draw_accuracies
+from .curves import draw_accuracies
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def picture(rows: list[DemoRow]) -> Figure:
     """Draw the accuracies of a demo."""
     curves = {METHODS[name].name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
     title = "A trained sMNIST S5, pruned without retraining"
-    return draw_accuracies(curves, [row.ratio for row in rows], rows[0].accuracy["Surgeon"], title)
+    return draw_accuracies(curves, [row.ratio for row in rows], title)
 
 
 @torch.no_grad()

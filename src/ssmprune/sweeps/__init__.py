@@ -1,8 +1,8 @@
 """Sweeps: every checkpoint pruned by every approach at every ratio, and evaluated.
 
-`sweeping` runs one, killed and resumed at will; `search` finds the largest ratio within a loss; `cells` runs a cell;
-`runners` says where, here or on a Ray cluster; `store` is the folder of results. `approaches` are the ways of pruning
-that are compared, `balanced` the one that makes new states.
+`sweeping` runs a sweep, killed and resumed at will; `cells` runs a cell; `runners` says where, here or on a Ray
+cluster; `store` is the folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one
+that makes new states.
 """
 
 from typing import TYPE_CHECKING
@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 from ..errors import names_that_need_torch
 from .approaches import Approach, PruneStates, Rebuild, Subject
 from .approaches import default as default_approaches
+from .approaches import get as get_approach
 from .balanced import balanced_truncation, rewrite
-from .search import points_lost, resolution
-from .store import FULL, Cell, Key, Results
+from .store import FULL, Cell, Key, Results, Writer, open_results
 
 if TYPE_CHECKING:
-    from .cells import CALIBRATION, CALIBRATION_STEPS
-    from .sweeping import Entry, Session, Sweep, entries, sweep
+    from .sweeping import (
+        CALIBRATION,
+        CALIBRATION_STEPS,
+        Entry,
+        Session,
+        Sweep,
+        describe,
+        entries,
+        fill,
+        load_subject,
+        sweep,
+    )
 
 __all__ = [  # noqa: RUF022 (grouped)
     # a sweep
@@ -25,6 +35,12 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Sweep",
     "entries",
     "sweep",
+    # step by step
+    "load_subject",
+    "describe",
+    "open_results",
+    "Writer",
+    "fill",
     "CALIBRATION",
     "CALIBRATION_STEPS",
     # approaches that it compares
@@ -33,6 +49,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Rebuild",
     "Subject",
     "default_approaches",
+    "get_approach",
     "balanced_truncation",
     "rewrite",
     # its results
@@ -40,13 +57,5 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Cell",
     "Key",
     "Results",
-    "points_lost",
-    "resolution",
 ]
-__getattr__ = names_that_need_torch(
-    __name__,
-    {
-        **dict.fromkeys(("Entry", "Session", "Sweep", "entries", "sweep"), "sweeping"),
-        **dict.fromkeys(("CALIBRATION", "CALIBRATION_STEPS"), "cells"),
-    },
-)
+__getattr__ = names_that_need_torch(__name__, dict.fromkeys(__all__, "sweeping"))

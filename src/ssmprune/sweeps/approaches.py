@@ -19,6 +19,7 @@ from ..pruning import Pruning, shrink
 from ..registry import Registry
 from ..tasks.task import Split
 from .balanced import balanced_model
+from .store import FULL, Key
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -31,9 +32,16 @@ class Subject:
     name: str
     task: str
     model: Classifier
-    splits: Mapping[tuple[str, int], Split]  # (split, keep each n-th sample) -> examples to evaluate
-    calibration: Sequence[Any] = field(default_factory=list)  # batches of unlabelled training inputs
+    splits: Mapping[str, Split]  # name -> examples to evaluate
+    calibration: Sequence[Any] = ()  # batches of unlabelled training inputs
+    every: int = 1  # each n-th sample of the splits was kept: another sampling rate than in training
     _prunings: dict[tuple[str, bool, int], Pruning[Classifier]] = field(default_factory=dict, repr=False)
+
+    def prune(self, key: Key, plan: Plan | None = None) -> tuple[Classifier, Plan | None]:
+        """Return the model of a cell, with its plan if its approach makes plans; a `plan` made before is used again."""
+        if key.method == FULL:
+            return self.model, None
+        return get(key.method).prune(self, key.ratio, key.seed, plan)
 
     def pruning(self, method: Method, with_data: bool, seed: int) -> Pruning[Classifier]:
         """Return this model being pruned by a method, on the calibration inputs or without; made once."""

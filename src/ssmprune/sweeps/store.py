@@ -33,7 +33,11 @@ from ..planning.plan import Plan
 
 FORMAT, VERSION = "ssmprune-sweep", 1
 FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
-NAME = Kind("a name without slashes", lambda value: isinstance(value, str) and is_name(value))
+# A checkpoint's name is part of the path of its plans, and must not lead anywhere else.
+NAME = Kind(
+    "a name without slashes",
+    lambda text: isinstance(text, str) and text not in ("", ".", "..") and not {"/", "\\", "\0"} & set(text),
+)
 RATE = Kind("a share of the rate, above 0", lambda value: is_share(value) and value > 1e-6)
 
 # What sweep.json, each of its checkpoints, and each line of cells.jsonl must hold.
@@ -48,7 +52,7 @@ ABOUT = {
 ABOUT_OPTIONAL = {"every": COUNT, "max_loss": FINITE, "machine": TEXT, "commands": list_of(TEXT), "date": TEXT}
 ENTRY = {"name": NAME, "file": TEXT, "family": TEXT, "stored_states": COUNT, "task": TEXT}
 ENTRY_OPTIONAL = {"sha256": TEXT, "task_parameters": COUNTS}
-KEY = {
+CELL = {
     "checkpoint": NAME,
     "method": TEXT,
     "ratio": SHARE,
@@ -56,8 +60,6 @@ KEY = {
     "split": TEXT,
     "examples": COUNT,
     "rate": RATE,
-}
-MEASURED = {
     "task": TEXT,
     "accuracy": SHARE,
     "loss": NUMBER,
@@ -66,8 +68,8 @@ MEASURED = {
     "parameters": COUNT,
     "parameters_before": COUNT,
 }
-MEASURED_OPTIONAL = {"speed": FINITE, "right": TEXT}
-VERDICTS = {"refused": TEXT, "at_most": SHARE}  # of cells without a measurement
+CELL_OPTIONAL = {"speed": FINITE, "right": TEXT}
+VERDICTS = {"refused": TEXT, "at_most": SHARE}  # instead of a measurement, beside the key
 
 Right = NDArray[np.bool_]  # (examples,): which examples a model answers rightly
 
@@ -202,12 +204,14 @@ class Writer:
         self.before, self._lines = Results.read(folder), lines
         self.outcomes: dict[Key, Outcome] = {**self.before.at_most, **self.before.refused, **self.before.by_key}
 
+    def plan(self, key: Key) -> Plan | None:
+        """Return the plan of a cell if that was made before."""
+        return self.before.plan(key) if self.before.plan_path(key).is_file() else None
+
     def write(self, key: Key, outcome: Outcome, plan: Plan | None = None) -> None:
         """Write the plan of a cell, then the line that makes the cell count, which is on the disk on return."""
         if plan is not None:
             plan.save(self.before.plan_path(key))
-        if self.outcomes.get(key) == outcome:  # only the plan was missing
-            return
         self.outcomes[key] = outcome
         if isinstance(outcome, Cell):
             line = {name: value for name, value in asdict(outcome).items() if value is not None}
@@ -224,6 +228,8 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     Checkpoints, methods, ratios and seeds of an earlier sweep stay listed in sweep.json beside those of `about`. A
     checkpoint of the same name must be the same file. Only one sweep may write at a time.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"Cannot write to {folder}: it is a file; give a folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lines = os.open(folder / "cells.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -234,8 +240,8 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
         path = folder / "sweep.json"
         merged = _merge(_read_about(path), about, folder) if path.is_file() else about
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
-        whole = _whole_lines(folder / "cells.jsonl")
-        os.ftruncate(lines, sum(map(len, whole)))  # a line that a kill has torn would spoil the next
+        whole = (folder / "cells.jsonl").read_bytes().rfind(b"\n") + 1
+        os.ftruncate(lines, whole)  # a line that a kill has torn would spoil the next
         yield Writer(folder, lines)
     finally:
         os.close(lines)
@@ -262,15 +268,6 @@ def unpack(text: str, examples: int) -> Right:
     return np.unpackbits(np.frombuffer(content, np.uint8), count=examples).astype(bool)
 
 
-def is_name(text: str) -> bool:
-    """Tell whether a text can name a checkpoint: below a folder of plans it must not lead anywhere else.
-
-    >>> [is_name(text) for text in ("smnist-s5", "..", "a/b", "")]
-    [True, False, False, False]
-    """
-    return text not in ("", ".", "..") and not {"/", "\\", "\0"} & set(text)
-
-
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text())
@@ -288,28 +285,22 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 def _read_outcomes(path: Path) -> dict[Key, Outcome]:
     outcomes: dict[Key, Outcome] = {}
-    for number, line in enumerate(_whole_lines(path), 1):
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []  # what follows the last newline was torn
+    for number, line in enumerate(lines, 1):
         try:
             content = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
         verdict = next((name for name in VERDICTS if isinstance(content, dict) and name in content), None)
-        needed = KEY | ({verdict: VERDICTS[verdict]} if verdict else MEASURED)
-        check_entries(f"Line {number} of {path}", content, needed, MEASURED_OPTIONAL)
+        needed = {name: CELL[name] for name in Key._fields} | {verdict: VERDICTS[verdict]} if verdict else CELL
+        check_entries(f"Line {number} of {path}", content, needed, CELL_OPTIONAL)
         key = Key(*(content[name] for name in Key._fields))
-        if verdict == "refused":
-            outcomes[key] = content["refused"]
-        elif verdict == "at_most":
-            outcomes[key] = float(content["at_most"])
-        else:  # a cell that was run again, as to measure its speed, replaces the first
-            known = {name: value for name, value in content.items() if name in Cell.__dataclass_fields__}
-            outcomes[key] = Cell(**known)
+        # A later line of a cell, as with its speed, replaces the first.
+        if verdict is None:
+            outcomes[key] = Cell(**{name: content[name] for name in Cell.__dataclass_fields__ if name in content})
+        else:
+            outcomes[key] = float(content[verdict]) if verdict == "at_most" else content[verdict]
     return outcomes
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-    return [line for line in lines if line.endswith(b"\n")]
 
 
 def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -320,9 +311,7 @@ def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
             raise InputError(
                 f"{folder} has results of another checkpoint called {entry['name']!r}; sweep into a new folder."
             )
-    merged = old | {name: value for name, value in new.items() if value is not None}
-    if new.get("every", 1) > 1:  # a sweep at another sampling rate adds to the others, whose examples count
-        merged["examples"] = old["examples"]
+    merged = old | new
     merged["commands"] = list(dict.fromkeys([*old.get("commands", []), *new.get("commands", [])]))
     names = {entry["name"] for entry in new["checkpoints"]}
     merged["checkpoints"] = [entry for entry in old["checkpoints"] if entry["name"] not in names] + new["checkpoints"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
-from ssmprune.report.significance import Paired, compare, interval
+from ssmprune_paper.statistics import Paired, compare, interval
 
 
 @pytest.mark.parametrize(("right", "examples"), [(489, 500), (1, 10), (0, 30), (990, 1000)])

@@ -1,9 +1,15 @@
-"""What the page knows: every curve with its intervals, every cell and pole of a sweep, where its plans lie."""
+"""The report: one page with everything a sweep has found, to explore offline.
+
+`collect_data` has what the page knows: curves with their intervals, cells, poles, where the plans lie. `charts`
+describes its three charts; page_files/ has the page itself.
+"""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,26 +18,53 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.system import DiagonalSystem
-from ...errors import InputError
-from ...sweeps import approaches
-from ...sweeps.store import Results
-from ..curves import FEW, Curve, checkpoints, method_curves, shown_first, systems
-from ..significance import interval
-from ..style import COLOURS, label, styles
+from ..budgets import wilson_interval
+from ..core.system import DiagonalSystem
+from ..errors import InputError
+from ..files import write_atomically
+from ..sweeps import approaches
+from ..sweeps.store import Results
+from .charts import browser_library, charts
+from .curves import FEW, Curve, checkpoints, method_curves, shown_first, systems
+from .style import COLOURS, label, styles
 
+FILES = Path(__file__).parent / "page_files"
 Content = dict[str, Any]
+
+
+def write(results: Results, path: Path) -> dict[str, int]:
+    """Write the page, which links to the plans where they lie; return its bytes and the number of plans."""
+    code, data = browser_library(), collect_data(results, path.parent)
+    inserted = {
+        "/*STYLE*/": (FILES / "page.css").read_text(),
+        "/*DATA*/": embed(data),
+        "/*CHARTS*/": embed(charts(styles(results.about["methods"]))),
+        "/*LIBRARY*/": code,
+        "/*SCRIPT*/": (FILES / "page.js").read_text(),
+    }
+    places = "|".join(map(re.escape, inserted))  # all at once, because what is inserted may name another place
+    page = re.sub(places, lambda place: inserted[place[0]], (FILES / "page.html").read_text())
+    write_atomically(path, page.encode())
+    points = [point for model in data["models"] for curve in model["curves"].values() for point in curve]
+    return {"bytes": path.stat().st_size, "plans": sum("plan" in point for point in points)}
+
+
+def embed(data: Any) -> str:
+    r"""Return JSON that can stand inside a script element, which neither `</script` in it ends nor `<!--` prolongs.
+
+    >>> print(embed("<!--<script>"))
+    "\u003c!--\u003cscript>"
+    """
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def collect_data(results: Results, folder: Path) -> Content:
     """Return what the script of a page in `folder` reads: all curves, poles and masks, and links to the plans."""
-    names = checkpoints(results)
-    if not any(method_curves(results, name) for name in names):
-        raise InputError(f"{results.folder} has no pruned model yet; let the sweep continue.")
-    models = [_model(results, name, folder) for name in names]
+    models = [_model(results, name, folder) for name in checkpoints(results)]
     swept = [method for method in results.about["methods"] if any(method in model["curves"] for model in models)]
+    if not swept:
+        raise InputError(f"{results.folder} has no pruned model yet; let the sweep continue.")
     winner = _winner(models, swept)
-    offered = [winner, *(name for name in shown_first(swept, len(swept)) if name != winner)]
     looks, known = styles(results.about["methods"]), approaches.found()
     return {
         "about": {key: results.about.get(key) for key in ("date", "machine", "commands", "examples", "split")},
@@ -42,9 +75,9 @@ def collect_data(results: Results, folder: Path) -> Content:
                 "colour": looks[name]["color"],
                 "description": known[name].description if name in known else "",
             }
-            for name in offered
+            for name in dict.fromkeys([winner, *shown_first(swept, len(swept))])
         ],
-        "first": min(FEW, len(offered)),  # so many curves are drawn until others are asked for
+        "first": min(FEW, len(swept)),  # so many curves are drawn until others are asked for
         "colours": {"kept": COLOURS[0], "pruned": COLOURS[1]},
         "models": models,
     }
@@ -77,11 +110,11 @@ def _model(results: Results, name: str, folder: Path) -> Content:
 def _point(results: Results, curve: Curve, place: int, layers: dict[str, DiagonalSystem], folder: Path) -> Content:
     """Return a point of a curve: the mean over its seeds, and the states and plan of the first."""
     cell, *others = curve.cells[curve.ratios[place]]
-    path = results.plan_path(cell)
+    path, accuracy = results.plan_path(cell), float(curve.accuracy[place])
     point: Content = {
         "ratio": cell.ratio,
-        "accuracy": float(curve.accuracy[place]),
-        "interval": [round(end, 5) for end in interval(float(curve.accuracy[place]), cell.examples)],
+        "accuracy": accuracy,
+        "interval": [round(end, 5) for end in wilson_interval(accuracy, cell.examples)],
         "deviation": float(curve.deviation[place]),
         "seeds": 1 + len(others),
         "states": [cell.states[layer] for layer in layers],

@@ -1,5 +1,5 @@
 "use strict";
-// Reads what data.py wrote, fills the charts of charts.py with what is chosen, and nothing else.
+// Reads what page.py wrote, fills the charts of charts.py with what is chosen, and nothing else.
 
 const element = (id) => document.getElementById(id);
 const parsed = (id) => JSON.parse(element(id).textContent);

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import need
-from ..style import Style
+from ..errors import need
+from .style import Style
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure as Figure
@@ -17,9 +17,9 @@ MARKERS = dict(
 DASHES = {"-": "solid", "--": "dashed", "-.": "dashdot", ":": "dotted"}
 
 
-def library() -> str:
+def browser_library() -> str:
     """Return the plotting library's code for the browser."""
-    _need_bokeh()
+    need("bokeh", "report", "The report needs Bokeh")
     from bokeh.resources import Resources
 
     return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
@@ -30,7 +30,6 @@ def charts(looks: Mapping[str, Style]) -> dict[str, Any]:
 
     looks: of every method; the page decides whose curves are seen.
     """
-    _need_bokeh()
     from bokeh.core.types import ID
     from bokeh.embed import json_item
 
@@ -39,8 +38,10 @@ def charts(looks: Mapping[str, Style]) -> dict[str, Any]:
 
 
 def _trade_off(looks: Mapping[str, Style]) -> Figure:
+    from bokeh.models import NumeralTickFormatter
+
     chart = _chart(360, x_axis_label="states pruned", y_axis_label="accuracy", y_range=(0, 1.04), x_range=(-0.03, 1.03))
-    _percent(chart)
+    chart.axis.formatter = NumeralTickFormatter(format="0%")
     chart.line("ratio", "accuracy", source=_source("unpruned", "ratio", "accuracy"), color="gray", name="unpruned line")
     for method, look in looks.items():
         source, dash = _source(method, "ratio", "accuracy", "low", "high", "label"), DASHES[look["linestyle"]]
@@ -121,12 +122,6 @@ def _source(name: str, *columns: str) -> Any:
     return ColumnDataSource({column: [] for column in columns}, name=name)
 
 
-def _percent(chart: Figure) -> None:
-    from bokeh.models import NumeralTickFormatter
-
-    chart.axis.formatter = NumeralTickFormatter(format="0%")
-
-
 def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
     from bokeh.models import HoverTool
     from bokeh.models.renderers import DataRenderer
@@ -134,7 +129,3 @@ def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
     glyphs = [renderer for renderer in chart.renderers if isinstance(renderer, DataRenderer)]
     renderers = [renderer for renderer in glyphs if (renderer.name or "").startswith(shown)]
     chart.add_tools(HoverTool(tooltips=tooltips, renderers=renderers, visible=False))
-
-
-def _need_bokeh() -> None:
-    need("bokeh", "report", "The report needs Bokeh")
