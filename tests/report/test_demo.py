@@ -56,7 +56,7 @@ def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, t
     assert [row["ratio"] for row in facts["rows"]] == [0.0, 1.0]
     assert facts["picture"] is None
     assert list(tmp_path.iterdir()) == []
-    refused = ssmprune("demo")
+    refused = ssmprune("demo", "--out", "demo.png")
     assert refused.returncode == 2
     assert "ssmprune[plot]" in refused.stderr
 

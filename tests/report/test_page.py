@@ -111,4 +111,4 @@ def test_the_command_reports_bytes_and_plans(results, tmp_path, monkeypatch, cap
         main()
     assert not leave.value.code
     said = json.loads(capsys.readouterr().out)
-    assert said == {"page": str(out), "bytes": out.stat().st_size, "plans": 24}
+    assert said == {"out": str(out), "bytes": out.stat().st_size, "plans": 24}

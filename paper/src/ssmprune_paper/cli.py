@@ -22,6 +22,7 @@ from ssmprune.report import Table, markdown
 from ssmprune.sweeps import Cell, Results, Session
 
 from . import figures, reproduce, tables
+from .table_formats import FORMATS
 
 RESULTS, CHECKPOINTS = Path("paper/results"), Path("paper/checkpoints")  # in a clone, where the command is run
 WRONG, INTERRUPTED, DIFFERENT = 2, 130, 1  # exit codes
