@@ -22,13 +22,13 @@ import torch
 import ssmprune as sp
 from products import bare_products
 from ssmprune.deploy.build import load
-from ssmprune.deploy.c import callable_sources
+from ssmprune.deploy.c import engine_files
 from ssmprune.deploy.compiled import compile
 from ssmprune.deploy.onnx import blank_state, export_onnx
-from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 from table import Figure, milliseconds, of, show
+from timing import Samples, time_in_turns
 
 CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"
 RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15
@@ -175,8 +175,7 @@ def streamed(fast: object, x: np.ndarray) -> None:
 
 def without_python(model: Classifier, x: np.ndarray) -> tuple[Call, Call]:
     """All steps one by one, and all at once, with nothing of Python between them."""
-    sources = callable_sources(model)
-    library = load({"model.c": sources.c, "model.h": sources.header, "loop.c": LOOP})
+    library = load({**engine_files(model), "loop.c": LOOP})
     out = np.empty(model.config.outputs, np.float32)
     where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, out))  # which hold the arrays
     step, run = (partial(call, where, ctypes.c_size_t(len(x)), answer) for call in (library.steps, library.run))

@@ -14,9 +14,9 @@ import torch
 import ssmprune as sp
 import subjects
 from ssmprune.deploy.onnx import blank_state, export_onnx
-from ssmprune.deploy.timing import Samples, time_in_turns
 from ssmprune.models.classifier import Classifier
 from table import Figure, of, show
+from timing import Samples, time_in_turns
 
 RATIOS, LENGTH, ROUNDS = (0, 0.7), 784, 5
 

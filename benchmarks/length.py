@@ -12,8 +12,8 @@ import torch
 
 import speed
 import subjects
-from ssmprune.deploy.timing import peak_memory, time_in_turns
 from table import Figure, of, show
+from timing import peak_memory, time_in_turns
 
 LENGTHS = [1024 << k for k in range(7)]
 STEPS = LENGTHS[-1]  # that are timed at a time: one sequence of the longest, 64 of the shortest one after the other

@@ -13,8 +13,8 @@ from statistics import median
 import speed
 import subjects
 from products import bare_products
-from ssmprune.deploy.timing import peak_memory, time_in_turns
 from table import Figure, of, show
+from timing import peak_memory, time_in_turns
 from work import multiply_adds
 
 PAPER = {  # task: share pruned, speed and memory against the full model

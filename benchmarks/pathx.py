@@ -19,11 +19,11 @@ from torch.nn.functional import cross_entropy
 import ssmprune as sp
 import subjects
 from ssmprune import tasks
-from ssmprune.deploy.timing import peak_memory
 from ssmprune.models.classifier import Classifier
 from ssmprune.training.evaluation import evaluate, tensors
 from ssmprune.training.recipes import get, parameter_groups
 from table import Figure, show
+from timing import peak_memory
 
 PICTURES, RATIO = 20, 0.3  # 16 to train with, 2 to validate, 2 to test
 EPOCH = 160_000  # pictures

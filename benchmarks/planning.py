@@ -11,8 +11,8 @@ import numpy as np
 
 import ssmprune as sp
 import subjects
-from ssmprune.deploy.timing import time_in_turns
 from table import Figure, milliseconds, of, show
+from timing import time_in_turns
 
 ROUNDS = 21
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 import ssmprune as sp
-from ssmprune.deploy.timing import time_in_turns
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s4d_kernel import kernel
 from ssmprune.models.s5_kernel import keep_freed_memory
 from table import Figure, milliseconds, of, show
+from timing import time_in_turns
 
 CHANNELS, PAIRS, LENGTH, ROUNDS = 512, 32, 1024, 21
 

@@ -9,8 +9,8 @@ import warnings
 import torch
 
 import ssmprune as sp
-from ssmprune.deploy.timing import time_in_turns
 from table import Figure, of, show
+from timing import time_in_turns
 
 RATIO, ROUNDS = 0.5, 5
 

@@ -23,8 +23,8 @@ try:
 except ImportError:  # it may move: torch has not made it public yet
     associative_scan = None
 
-from ssmprune.deploy.timing import time_in_turns
 from ssmprune.models.scan import scan_
+from timing import time_in_turns
 
 BATCH, LENGTH, STATES, ROUNDS = 26, 784, 64, 7
 

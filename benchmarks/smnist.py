@@ -9,8 +9,8 @@ import peers
 import speed
 import subjects
 from products import bare_products
-from ssmprune.deploy.timing import time_in_turns
 from table import Figure, milliseconds, of, show
+from timing import time_in_turns
 
 ROUNDS, PEER_ROUNDS = 11, 3
 

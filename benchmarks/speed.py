@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ssmprune.deploy.timing import peak_memory, time_in_turns
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST, Method, named
 from ssmprune.models.checkpoint import parameters, stored_bytes
@@ -25,6 +24,7 @@ from ssmprune.pruning import mask, read, shrink
 from ssmprune.report import markdown_rows
 from subjects import MeasuredModel, inputs, subject
 from table import prepare
+from timing import peak_memory, time_in_turns
 from work import multiply_adds
 
 STREAMED = 64  # steps of a stream that are timed together

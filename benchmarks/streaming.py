@@ -14,8 +14,8 @@ import peers
 import speed
 import ssmprune as sp
 import subjects
-from ssmprune.deploy.timing import Samples, time_in_turns
 from table import Figure, of, show
+from timing import Samples, time_in_turns
 
 RATIOS, ROUNDS = (0, 0.5, 0.8), 15
 CHUNKS = (1, 7, 64, 28, 100)

@@ -14,10 +14,10 @@ import torch
 
 import ssmprune as sp
 from ssmprune.core import white_noise
-from ssmprune.deploy.timing import Samples
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from table import Figure, of, show
+from timing import Samples
 
 ROUNDS = 3
 SEQUENCES, LENGTH = 200, 784

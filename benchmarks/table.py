@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ssmprune.deploy.timing import Samples
+from timing import Samples
 
 NOT_MEASURED = "not measured here"
 

@@ -9,11 +9,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import speed
 import ssmprune as sp
 import subjects
-from ssmprune.deploy.timing import Samples, peak_memory, time_in_turns
 from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.tasks import cards
+from timing import Samples, peak_memory, time_in_turns
 from work import multiply_adds, products
 
 pytestmark = pytest.mark.slow

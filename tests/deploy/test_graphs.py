@@ -50,7 +50,7 @@ def _stepped(layer, u):
         drive, ways = layer.drive(u), []
         for direction in range(len(layer.C)):
             order = list(range(u.shape[1]))[:: -1 if direction else 1]
-            state, outputs = layer.blank(len(u)), [None] * u.shape[1]
+            state, outputs = torch.zeros_like(drive[:, 0]), [None] * u.shape[1]
             for k in order:
                 state = layer.advance(state, drive[:, k])
                 outputs[k] = layer.observe(state, direction)
@@ -77,9 +77,12 @@ def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options
         np.testing.assert_allclose(ours, logits(pruned, x), atol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "ratio"), [("s5", 0.0), ("s5", 0.7), ("s4d", 0.0), ("s4d", 0.7)])
-def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, tmp_path):
-    pruned, x = model(family, ratio), torch.randn(2, 20, 3)
+@pytest.mark.parametrize(
+    ("family", "ratio", "options"),
+    [("s5", 0.0, {}), ("s5", 0.7, {"pooling": "last"}), ("s4d", 0.0, {}), ("s4d", 0.7, {}), ("s5", 0.7, {})],
+)
+def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, options, tmp_path):
+    pruned, x = model(family, ratio, **options), torch.randn(2, 20, 3)
     export_onnx(pruned, tmp_path / "step.onnx", mode="stream")
     session = onnxruntime.InferenceSession(tmp_path / "step.onnx")
     steps, total, states = blank_state(pruned, batch=2)

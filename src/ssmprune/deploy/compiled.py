@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import InputError, one_of
 from ..models.config import check_lengths
 from . import build
-from .c import callable_sources
+from .c import engine_files
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -56,8 +56,7 @@ class Compiled:
     def __init__(self, model: Classifier, threads: int, cache: Path | None) -> None:
         """Write, build and load the C."""
         self.config, self.threads = model.config, threads
-        sources = callable_sources(model)
-        library = build.load({"model.c": sources.c, "model.h": sources.header}, cache)
+        library = build.load(engine_files(model), cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE

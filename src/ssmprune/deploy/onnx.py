@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from ..errors import InputError, need, one_of
 from ..files import write_atomically
 from ..models.block import BatchNorm, Block
-from ..models.classifier import Classifier, kahan_sum
+from ..models.classifier import Classifier, StreamState
 from ..models.s4d import S4DLayer
 from ..models.s5 import S5Layer
 
@@ -57,10 +57,15 @@ def export_torch(model: Classifier, path: str | os.PathLike[str], *, mode: str =
 
 
 def _graph(model: Classifier, mode: str) -> Graph:
-    build = one_of("mode", mode, {"sequence": sequence_graph, "stream": stream_graph})
-    if mode == "stream" and model.config.bidirectional:
+    one_of("mode", mode, dict.fromkeys(("sequence", "stream")))
+    free = torch.export.Dim.DYNAMIC
+    if mode == "sequence":
+        return Graph(OverSequence(with_real_layers(model)), (_zeros(model, 2, 3),), ({0: free, 1: free},))
+    if model.config.bidirectional:
         raise InputError("A bidirectional model needs the whole sequence; export it with mode 'sequence'.")
-    return build(model)
+    steps, total, states = blank_state(model, 2)
+    example = _zeros(model, 2), steps, total, states
+    return Graph(OverStep(with_real_layers(model)), example, ({0: free}, {}, {0: free}, [{0: free}] * len(states)))
 
 
 def _onnx_file(graph: Graph) -> bytes:
@@ -103,25 +108,11 @@ class Graph:
     free: tuple[Any, ...]
 
 
-def sequence_graph(model: Classifier) -> Graph:
-    """Return the graph from whole sequences to logits."""
-    free = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    return Graph(OverSequence(with_real_layers(model), model.config.pooling), (_zeros(model, 2, 3),), (free,))
-
-
-def stream_graph(model: Classifier) -> Graph:
-    """Return the graph from one step to the logits of the prefix, with the state as input and output."""
-    steps, total, states = blank_state(model, 2)
-    batch = {0: torch.export.Dim.DYNAMIC}
-    module = OverStep(with_real_layers(model), model.config.pooling)
-    return Graph(module, (_zeros(model, 2), steps, total, states), (batch, {}, batch, [batch] * len(states)))
-
-
 def blank_state(model: Classifier, batch: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Return steps, total and the states of all layers before the first step of a stream graph."""
-    layers = [cast(RealLayer, block.ssm) for block in with_real_layers(model).blocks]
     total = model.initial_state(batch).total
-    return torch.zeros((), dtype=torch.int64), total, [layer.blank(batch) for layer in layers]
+    states = [total.new_zeros(batch, 2, max(1, len(block.ssm.pole_re))) for block in model.blocks]
+    return torch.zeros((), dtype=torch.int64), total, states
 
 
 @contextmanager
@@ -139,42 +130,33 @@ def _quiet() -> Iterator[None]:
 
 
 class OverSequence(nn.Module):
-    """Whole sequences to logits."""
+    """Whole sequences to logits (batch, outputs), or (batch, length, outputs) without pooling."""
 
-    def __init__(self, model: Classifier, pooling: str) -> None:
+    def __init__(self, model: Classifier) -> None:
         """Take over a model whose layers are real."""
         super().__init__()
-        self.model, self.pooling = model, pooling
+        self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (batch, outputs), or (batch, length, outputs) without pooling."""
-        x = self.model.encoder(x)
-        for block in self.model.blocks:
-            x = block(x)
-        return self.model.head(x.mean(1) if self.pooling == "mean" else x[:, -1] if self.pooling == "last" else x)
+        """Return the logits."""
+        return self.model.head(self.model.pool(self.model.encode(x)))
 
 
 class OverStep(nn.Module):
     """One step to the logits of the prefix, with the state as input and output."""
 
-    def __init__(self, model: Classifier, pooling: str) -> None:
+    def __init__(self, model: Classifier) -> None:
         """Take over a model whose layers are real."""
         super().__init__()
-        self.model, self.pooling = model, pooling
+        self.model = model
 
     def forward(
         self, x: Tensor, steps: Tensor, total: Tensor, states: list[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         """Return logits, steps, total, states."""
-        renewed, steps = [], steps + 1
-        x = self.model.encoder(x)
-        for block, before in zip(self.model.blocks, states, strict=True):
-            x, after = block.step(x, before)
-            renewed.append(after)
-        total = kahan_sum(total, x)
-        if self.pooling == "mean":
-            x = total[:, 0] / steps
-        return self.model.head(x), steps, total, renewed
+        before = StreamState(tuple(states), cast("int", steps), total)  # a number that is free in the graph
+        logits, after = self.model.step(x, before)
+        return logits, cast("Tensor", after.steps), after.total, list(after.layers)
 
 
 def _zeros(model: Classifier, *shape: int) -> Tensor:
@@ -219,10 +201,6 @@ class RealLayer(nn.Module, ABC):
     def _keep(self, **tensors: Tensor) -> None:
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor.to(self.dtype).contiguous())
-
-    def blank(self, batch: int) -> Tensor:
-        """Return the silent state (batch, 2, n)."""
-        return self.turn.new_zeros(batch, *self.turn.shape)
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences."""

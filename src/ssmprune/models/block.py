@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -81,8 +81,6 @@ class BatchNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
-    mean_over: Callable[[Tensor], Tensor] | None = None  # over the processes that share a batch, equally large shares
-    shares: int = 1
 
     def __init__(self, width: int, eps: float, momentum: float) -> None:
         """Start with running statistics of a standard normal, and neither scale nor shift."""
@@ -95,8 +93,6 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (..., width) -> the same
         """Normalise with the batch's statistics in training, with the running ones in evaluation."""
-        if self.training and self.mean_over:
-            return self._normalise_shared(x, self.mean_over)
         statistics = self.running_mean, self.running_var, self.weight, self.bias
         return F.batch_norm(x.flatten(0, -2), *statistics, self.training, self.momentum, self.eps).view_as(x)
 
@@ -104,19 +100,6 @@ class BatchNorm(nn.Module):
         """Return what evaluation does, scale * x + shift, in double precision."""
         scale = self.weight.double() / (self.running_var.double() + self.eps).sqrt()
         return scale, self.bias.double() - self.running_mean.double() * scale
-
-    def _normalise_shared(self, x: Tensor, mean_over: Callable[[Tensor], Tensor]) -> Tensor:
-        """Normalise with the statistics of all shares; torch's SyncBatchNorm does the same on GPUs only."""
-        dims = tuple(range(x.ndim - 1))
-        mean = mean_over(x.mean(dims))
-        centred = x - mean
-        var = mean_over(centred.square().mean(dims))
-        with torch.no_grad():
-            count = x[..., 0].numel() * self.shares
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(var * (count / (count - 1)), self.momentum)
-        normed: Tensor = centred * (var + self.eps).rsqrt() * self.weight + self.bias
-        return normed
 
 
 @torch.no_grad()

@@ -181,7 +181,20 @@ class Classifier(nn.Module):
         """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
         if lengths is not None:
             lengths = lengths.to(x.device).long()
-        x = self._encode_in_chunks(x) if in_chunks and self._can_go_on else self._encode(x, self._padding(x, lengths))
+        # S4D convolves whole sequences; other layers go on from a state in the middle of one.
+        in_chunks = in_chunks and not self._built_as.bidirectional and self._built_as.family != "s4d"
+        features = self._encode_in_chunks(x) if in_chunks else self.encode(x, self._padding(x, lengths))
+        return self.pool(features, lengths)
+
+    def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Return the features (batch, length, width) of all steps."""
+        x = self.encoder(x)
+        for block in self.blocks:
+            x = block(x, padding)
+        return x
+
+    def pool(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return what the head takes of the features of all steps."""
         if self._built_as.pooling == "none":
             return x
         if lengths is None:
@@ -197,23 +210,11 @@ class Classifier(nn.Module):
             return None
         return torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
 
-    @property
-    def _can_go_on(self) -> bool:
-        """Whether layers can go on from a state in the middle of a sequence; S4D convolves whole ones."""
-        return not self._built_as.bidirectional and self._built_as.family != "s4d"
-
-    def _encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Return the features (batch, length, width) of all steps."""
-        x = self.encoder(x)
-        for block in self.blocks:
-            x = block(x, padding)
-        return x
-
     def _encode_in_chunks(self, x: Tensor) -> Tensor:
-        """Return what `_encode` does, with long sequences cut into chunks."""
+        """Return what `encode` does, with long sequences cut into chunks."""
         steps = steps_at_once(self._built_as.width)
         if x.shape[1] <= steps:
-            return self._encode(x)
+            return self.encode(x)
         layers, chunks = self.initial_state(len(x)).layers, []
         for chunk in torch.split(x, steps, dim=1):
             features, layers = self._advance(chunk, layers)

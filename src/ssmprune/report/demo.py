@@ -88,4 +88,4 @@ def _speed(models: dict[float, Classifier], x: torch.Tensor, engine: str) -> dic
         engines = {str(ratio): lent.enter_context(forward(model, engine)) for ratio, model in models.items()}
         calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
         seconds = time_in_turns(calls, ROUNDS)
-    return {ratio: (seconds["0.0"] / seconds[str(ratio)]).median for ratio in models}
+    return {ratio: float(np.median(seconds["0.0"] / seconds[str(ratio)])) for ratio in models}

@@ -5,7 +5,6 @@ of models. `reading` turns a model into discretised arrays, `packing` lays them 
 writes C, and `source` puts the file of one model together, with the branches that are live for it alone.
 """
 
-from .source import callable_sources as callable_sources
 from .source import engine_files as engine_files
 from .source import export_c as export_c
 from .source import sources as sources

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,7 +25,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Dense:
-    """y = scale (weight x) + bias; with a scale, the weights are whole numbers of so many bits."""
+    """y = scale (weight x) + bias; with a scale, the weights are whole numbers of so many bits.
+
+    An embedding is one, with a row of features for each token.
+    """
 
     weight: Array  # (outputs, inputs)
     bias: Array | None = None  # (outputs,)
@@ -33,37 +37,37 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Embedding:
-    """Features of each token: scale vector; with a scale, the vectors are whole numbers of 8 bits."""
+class S5System:
+    """x_k = poles x_{k-1} + factor (drive u_k) and y_k = readout x_k, by real matrices on [Re x, Im x]."""
 
-    vectors: Array  # (vocabulary, H)
-    scale: Array | None = None  # (vocabulary,)
+    poles: Array  # (n,) complex
+    drive: Dense  # (2n, H)
+    readouts: tuple[Dense, ...]  # (H, 2n), one for each direction; the gain of conjugate pairs is in them
+    factor: Array | None  # (n,) complex: the discretisation's, where the drive has whole numbers
 
 
 @dataclass(frozen=True)
-class StateScales:
-    """What B and C of an S5 layer are multiplied by where they are whole numbers."""
+class S4DSystem:
+    """x_k = poles x_{k-1} + u_k of the state's channel, and y_k = Re(weights x_k), summed over a channel's states.
 
-    bits: int
-    B: Array  # (n,)
-    factor: Array  # (n,) complex: the discretisation's, for B
-    C: Array  # (directions, H); the gain of conjugate pairs is in it
+    The state is counted in units of B, so that C B is the only weight.
+    """
+
+    poles: Array  # (n,) complex
+    weights: Array  # (directions, n) complex; the gain of conjugate pairs is in them
+    channel: Array  # (n,)
 
 
 @dataclass(frozen=True)
 class LayerNumbers:
-    """One block: x_k = poles x_{k-1} + B u_k and y_k = Re(C x_k) + D u_k between a norm and a gate."""
+    """One block: a system, to whose output D u_k is added, between a norm and a gate."""
 
-    poles: Array  # (n,) complex
-    B: Array  # (n, H), or (n,) for S4D
-    C: Array  # (directions, H, n), or (directions, n); the gain of conjugate pairs is in it
+    system: S5System | S4DSystem
     D: Array  # (H,)
     scale: Array  # (H,), as is shift: the norm's, with a batch norm's statistics
     shift: Array
     gate: Dense | None
     value: Dense | None
-    channel: Array | None  # (n,), S4D only
-    state_scales: StateScales | None = None  # B and C are then whole numbers
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Numbers:
     """All that a model computes with."""
 
     config: Config
-    encoder: Dense | Embedding
+    encoder: Dense
     layers: tuple[LayerNumbers, ...]
     hidden: Dense | None
     decoder: Dense
@@ -98,7 +102,7 @@ class _Reader:
         model = self.model
         return Numbers(
             model.config,
-            self._embedding() if model.config.tokens else self._dense("encoder"),
+            self._dense("encoder"),
             tuple(self._layer(f"layers.{i}", copy.deepcopy(block).double()) for i, block in enumerate(model.blocks)),
             None if model.hidden is None else self._dense("hidden"),
             self._dense("decoder"),
@@ -114,46 +118,48 @@ class _Reader:
 
     def _dense(self, path: str) -> Dense:
         weight, scale, bits = self._weights(f"{path}.weight")
-        bias = self.model.get_submodule(path).bias
+        bias = getattr(self.model.get_submodule(path), "bias", None)  # an embedding has none
         return Dense(weight, None if bias is None else _array(bias), None if scale is None else scale[:, 0], bits)
 
-    def _embedding(self) -> Embedding:
-        vectors, scale, _ = self._weights("encoder.weight")
-        return Embedding(vectors, None if scale is None else scale[:, 0])
-
     def _layer(self, path: str, block: Block) -> LayerNumbers:
-        ssm = block.ssm
-        log_poles, B = ssm.discretized()
-        C = ssm.gain * torch.view_as_complex(ssm.C)
-        heard = _array(ssm.mask)  # a masked state gets no input, so it is silent for ever
-        if not isinstance(ssm, S4DLayer):
-            heard[:1] |= not heard.any()  # an S5 layer keeps at least one state
+        ssm, norm = block.ssm, block.norm
         # All that a batch norm does, or what a layer norm does after it has normalised.
-        norm = block.norm
         scale, shift = norm.scale_and_shift() if isinstance(norm, BatchNorm) else (norm.weight, norm.bias)
-        layer = LayerNumbers(
-            poles=_array(log_poles.exp())[heard],
-            B=_array(B)[heard],
-            C=_array(C)[..., heard],
-            D=_array(ssm.D),
-            scale=_array(scale),
-            shift=_array(shift),
-            gate=None if block.gate is None else self._dense(f"{path}.gate"),
-            value=None if block.value is None else self._dense(f"{path}.value"),
-            channel=_array(ssm.channel)[heard] if isinstance(ssm, S4DLayer) else None,
+        return LayerNumbers(
+            self._s5(f"{path}.ssm", ssm) if isinstance(ssm, S5Layer) else _s4d(ssm),
+            _array(ssm.D),
+            _array(scale),
+            _array(shift),
+            None if block.gate is None else self._dense(f"{path}.gate"),
+            None if block.value is None else self._dense(f"{path}.value"),
         )
-        # S4D's C stays multiplied by B, in floats: whole numbers with a complex B beside them would take more room.
-        return self._on_grid(layer, f"{path}.ssm", ssm, heard) if isinstance(ssm, S5Layer) else layer
 
-    def _on_grid(self, layer: LayerNumbers, path: str, ssm: S5Layer, heard: Array) -> LayerNumbers:
-        """Return an S5 layer with whole numbers in B and C, if they are on a grid."""
+    def _s5(self, path: str, layer: S5Layer) -> S5System:
+        heard = _array(layer.mask)  # a masked state gets no input, so it is silent for ever
+        heard[:1] |= not heard.any()  # an S5 layer keeps at least one state
+        log_poles, factor = map(_array, layer.discretization_factors())
         B, B_scale, bits = self._weights(f"{path}.B")
         C, C_scale, _ = self._weights(f"{path}.C")
+        B, C = from_parts(B)[heard], from_parts(C)[..., heard]
         if B_scale is None or C_scale is None:
-            return layer
-        factor = _array(ssm.discretization_factors()[1])
-        scales = StateScales(bits, B_scale[heard, 0, 0], factor[heard], ssm.gain * C_scale[..., 0, 0])
-        return replace(layer, B=from_parts(B)[heard], C=from_parts(C)[..., heard], state_scales=scales)
+            B, C = factor[heard, None] * B, layer.gain * C
+        drive_scale = None if B_scale is None else np.tile(B_scale[heard, 0, 0], 2)
+        readout_scales = [None] * len(C) if C_scale is None else list(layer.gain * C_scale[..., 0, 0])
+        readouts = [np.concatenate([direction.real, -direction.imag], axis=1) for direction in C]
+        return S5System(
+            np.exp(log_poles)[heard],
+            Dense(np.concatenate([B.real, B.imag]), None, drive_scale, bits),
+            tuple(Dense(weight, None, scale, bits) for weight, scale in zip(readouts, readout_scales, strict=True)),
+            None if B_scale is None else factor[heard],
+        )
+
+
+def _s4d(layer: S4DLayer) -> S4DSystem:
+    """Return what a layer computes with, in floats: whole numbers with a complex B beside them would take more room."""
+    heard = layer.mask
+    log_poles, B = layer.discretized()
+    weights = layer.gain * torch.view_as_complex(layer.C) * B
+    return S4DSystem(_array(log_poles.exp()[heard]), _array(weights[:, heard]), _array(layer.channel[heard]))
 
 
 def _array(tensor: Any) -> Array:

@@ -13,9 +13,9 @@ import numpy as np
 from ...errors import InputError
 from ...files import write_atomically
 from . import packing
-from .packing import Groups, Matrix, padded, padded_row
-from .reading import Array, Dense, Embedding, LayerNumbers, Numbers, numbers_of
-from .text import defines, fill, floats, identifier, integers, live_branches, rename, table, words
+from .packing import padded, padded_row
+from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
+from .text import defines, fill, floats, identifier, integers, live_branches, rename, words
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier
@@ -63,19 +63,15 @@ def sources(model: Classifier, name: str = "model", header: str = "model.h") -> 
     return Sources(*_Writer(numbers_of(model)).write(prefix, header), prefix)
 
 
-def callable_sources(model: Classifier) -> Sources:
-    """Return a model's C with functions for many sequences at once, to be called from Python."""
-    return Sources(*_Writer(numbers_of(model), calls=True).write("model", "model.h"), "model")
-
-
 def engine_files(model: Classifier) -> dict[str, str]:
     """Return the engine as it stands in `engine/`, all branches in it, with the files that it includes, by name.
 
-    The compiler takes them as they are: what `sources` writes is the same, with the live branches alone.
+    The compiler takes them as they are: what `sources` writes is the same, with the live branches alone and without
+    the functions for many sequences at once, which Python calls.
     """
     writer = _Writer(numbers_of(model))
     return {name: _read(name) for name in ("engine.c", "model.h")} | {
-        "public_sizes.h": f"{defines(writer.features)}\n{defines(writer.public_sizes())}\n",
+        "public_sizes.h": defines(writer.features | {"CALLS": True} | writer.public_sizes()) + "\n",
         "sizes.h": defines(writer.sizes()) + "\n",
         "weights.h": writer.tables(),
     }
@@ -88,14 +84,15 @@ def _read(name: str) -> str:
 class _Writer:
     """Puts the file of one model together."""
 
-    def __init__(self, numbers: Numbers, calls: bool = False) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         config = self.config = numbers.config
         self.s5 = config.family == "s5"
         self.numbers = numbers if self.s5 else packing.order_channels_by_states(numbers)
         self.row = padded(config.width)
-        self.groups: list[Groups] = [] if self.s5 else [packing.groups(layer) for layer in self.numbers.layers]
-        self.features = self._features() | {"CALLS": calls}
-        self.drives = [padded(2 * len(layer.poles)) for layer in self.numbers.layers] if self.s5 else []
+        self.features = self._features()
+        systems = [layer.system for layer in self.numbers.layers]
+        self.groups = [packing.groups(system, config.width) for system in systems if isinstance(system, S4DSystem)]
+        self.drives = [padded(2 * len(system.poles)) for system in systems if isinstance(system, S5System)]
         self.arrays: list[str] = []
         self.bias = 0  # zeros that stand for biases that are not there
 
@@ -132,6 +129,7 @@ class _Writer:
             "NEEDS_G": config.activation in ("half_glu2", "full_glu"),
             "TOKENS": config.tokens,
             "RETRIEVAL": config.retrieval,
+            "CALLS": False,
             **{name: config.activation == value for name, value in gates.items()},
             **{name: config.pooling == value for name, value in pooling.items()},
         }
@@ -173,11 +171,6 @@ class _Writer:
             sizes["MODE_PARTS"] = 4 + 2 * config.bidirectional
         if self.features["BIDIRECTIONAL"]:
             sizes["STATES_ROOM"] = f"{max(1, *self._states())} /* floats of the largest layer's state */"
-        if self.features["CALLS"]:
-            sizes |= {
-                "ANSWER": config.width if config.retrieval else config.outputs,
-                "PER_STEP": int(config.pooling == "none"),
-            }
         return sizes
 
     def _longest(self) -> tuple[int, int]:
@@ -223,18 +216,18 @@ class _Writer:
     def _states(self) -> list[int]:
         """Return how many floats the state of each layer takes."""
         if self.s5:
-            return [2 * len(layer.poles) for layer in self.numbers.layers]
+            return [2 * len(layer.system.poles) for layer in self.numbers.layers]
         return [2 * packing.PANEL * int(group.slots.sum()) for group in self.groups]
 
     def tables(self) -> str:
         """Return all weights, and the structs that point to them."""
         rows = [self._layer(i, layer) for i, layer in enumerate(self.numbers.layers)]
-        ends = [table("layer", "LAYERS", rows)]
+        ends = ["static const layer LAYERS[DEPTH] = {\n" + ",\n".join(rows) + "};\n"]
         if not self.config.bidirectional:
             states = ", ".join(map(str, self._states()))
             ends.append(f"static const int STATES[DEPTH] = {{{states}}}; /* floats of each layer's state */\n")
         numbers, row = self.numbers, self.row
-        if isinstance(numbers.encoder, Embedding):
+        if self.config.tokens:
             self._embedding(numbers.encoder)
         else:
             ends.append(self._single("ENCODER", numbers.encoder, self.config.inputs))
@@ -244,8 +237,8 @@ class _Writer:
         zeros = [floats("NO_BIAS", np.zeros(self.bias))] if self.bias else []
         return "/* ---- Weights ---- */\n\n" + "\n".join([*zeros, *self.arrays, *ends]) + "\n"
 
-    def _embedding(self, embedding: Embedding) -> None:
-        vectors = np.stack([padded_row(vector, self.row) for vector in embedding.vectors])
+    def _embedding(self, embedding: Dense) -> None:
+        vectors = np.stack([padded_row(vector, self.row) for vector in embedding.weight])
         if embedding.scale is None:
             self.arrays.append(floats("EMBEDDING", vectors))
         else:
@@ -253,33 +246,27 @@ class _Writer:
             self.arrays.append(floats("EMBEDDING_SCALE", embedding.scale))
 
     def _single(self, name: str, dense: Dense, row: int) -> str:
-        packed = packing.matrix(dense, row)
-        return f"static const matrix {name} = {self._matrix(name.lower(), packed)};\n"
+        return f"static const matrix {name} = {self._matrix(name.lower(), dense, row)};\n"
 
     def _layer(self, index: int, layer: LayerNumbers) -> str:
         """Return the initialiser of a layer's struct, in the order of its members."""
-        members = self._s5(index, layer) if self.s5 else self._s4d(index)
+        members = self._s5(index, layer.system) if isinstance(layer.system, S5System) else self._s4d(index)
         for name in ("D", "scale", "shift"):
             members.append(self._vector(f"{name}_{index}", padded_row(getattr(layer, name))))
         for name, dense in (("gate", layer.gate), ("value", layer.value)):
             if dense is not None:
-                packed = packing.matrix(dense, self.row)
-                members.append(self._matrix(f"{name}_{index}", packed))
+                members.append(self._matrix(f"{name}_{index}", dense, self.row))
         return "    {" + ",\n     ".join(members) + "}"
 
-    def _s5(self, index: int, layer: LayerNumbers) -> list[str]:
-        members = [
-            str(len(layer.poles)),
-            self._vector(f"pole_re_{index}", layer.poles.real),
-            self._vector(f"pole_im_{index}", layer.poles.imag),
-        ]
-        if layer.state_scales is not None:
-            factor = layer.state_scales.factor
-            members.append(self._vector(f"factor_re_{index}", factor.real))
-            members.append(self._vector(f"factor_im_{index}", factor.imag))
-        members.append(self._matrix(f"B_{index}", packing.drive(layer)))
-        for direction, name in enumerate(("C", "C_back")[: len(layer.C)]):
-            members.append(self._matrix(f"{name}_{index}", packing.readout(layer, direction)))
+    def _s5(self, index: int, system: S5System) -> list[str]:
+        members = [str(len(system.poles))]
+        for name, values in (("pole", system.poles), ("factor", system.factor)):
+            if values is not None:
+                members.append(self._vector(f"{name}_re_{index}", values.real))
+                members.append(self._vector(f"{name}_im_{index}", values.imag))
+        members.append(self._matrix(f"B_{index}", system.drive, self.row))
+        for name, readout in zip(("C", "C_back"), system.readouts, strict=False):
+            members.append(self._matrix(f"{name}_{index}", readout, self.drives[index]))
         return members
 
     def _s4d(self, index: int) -> list[str]:
@@ -291,22 +278,19 @@ class _Writer:
         self.arrays.append(floats(name, values))
         return name
 
-    def _matrix(self, name: str, matrix: Matrix) -> str:
-        """Return the initialiser of a matrix."""
-        panels, inner, _ = matrix.weights.shape
-        members = [str(inner), str(matrix.row), str(panels)]
-        if matrix.scale is None:
-            members.append(self._vector(name, matrix.weights))
+    def _matrix(self, name: str, dense: Dense, row: int) -> str:
+        """Return the initialiser of a matrix; `row` is from one step's input to the next."""
+        weights = packing.panels(dense.weight)
+        members = [str(weights.shape[1]), str(row), str(len(weights))]
+        if dense.scale is None:
+            members.append(self._vector(name, weights))
         else:
-            members += [str(matrix.bits)] if self.features["FOUR_BITS"] else []
-            members += [self._words(name, matrix), self._vector(f"{name}_scale", matrix.scale)]
-        if matrix.bias is None:
+            self.arrays.append(words(name, packing.words(weights, dense.bits)))
+            members += [str(dense.bits)] if self.features["FOUR_BITS"] else []
+            members += [name, self._vector(f"{name}_scale", padded_row(dense.scale))]
+        if dense.bias is None:
             members.append("NO_BIAS")
-            self.bias = max(self.bias, matrix.outputs)
+            self.bias = max(self.bias, len(weights) * packing.PANEL)
         else:
-            members.append(self._vector(f"{name}_bias", matrix.bias))
+            members.append(self._vector(f"{name}_bias", padded_row(dense.bias)))
         return f"{{{', '.join(members)}}}"
-
-    def _words(self, name: str, matrix: Matrix) -> str:
-        self.arrays.append(words(name, packing.words(matrix.weights, matrix.bits)))
-        return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -109,9 +109,3 @@ def _holds(condition: str, features: Mapping[str, bool]) -> bool | None:
     if not all(word.removeprefix("!") in features for part in alternatives for word in part):
         return None
     return any(all(features[word.removeprefix("!")] != word.startswith("!") for word in part) for part in alternatives)
-
-
-def table(kind: str, name: str, rows: Iterable[str]) -> str:
-    """Return a constant array of structs."""
-    body = ",\n".join(rows)
-    return f"static const {kind} {name}[DEPTH] = {{\n{body}}};\n"

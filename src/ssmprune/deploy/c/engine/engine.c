@@ -815,6 +815,12 @@ void model_step(model_state *state, const model_input *in, float *out) { model_r
 #if CALLS
 /* ---- What Python calls: many sequences at once ---- */
 
+#if RETRIEVAL
+#define ANSWER WIDTH
+#else
+#define ANSWER MODEL_OUTPUTS
+#endif
+
 #if BIDIRECTIONAL
 size_t model_room(size_t length);
 size_t model_room(size_t length) { return MODEL_WORKSPACE(length); }
@@ -822,7 +828,7 @@ size_t model_room(size_t length) { return MODEL_WORKSPACE(length); }
 void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, float *out, float *room);
 void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, float *out, float *room) {
     for (size_t i = 0; i < count; i++)
-        model_run(room, in + i * length * STRIDE, length, valid[i], out + i * ANSWER * (PER_STEP ? length : 1));
+        model_run(room, in + i * length * STRIDE, length, valid[i], out + i * ANSWER * (EVERY_STEP ? length : 1));
 }
 #else
 size_t model_room(size_t length);
@@ -834,7 +840,7 @@ void model_sequences(const model_input *in, const size_t *valid, size_t count, s
     for (size_t i = 0; i < count; i++) {
         model_state state;
         model_init(&state);
-        model_run(&state, in + i * length * STRIDE, valid[i], out + i * ANSWER * (PER_STEP ? length : 1));
+        model_run(&state, in + i * length * STRIDE, valid[i], out + i * ANSWER * (EVERY_STEP ? length : 1));
     }
 }
 
@@ -843,7 +849,8 @@ void model_steps(model_state *states, size_t count, const model_input *in, float
     for (size_t i = 0; i < count; i++) model_step(states + i, in + i * STRIDE, out + i * ANSWER);
 }
 #endif
-#else
+#endif
+
 /* ---- A program that reads a pipe, to try the model: cc -O3 -DSSMPRUNE_MAIN this.c -lm && ./a.out < numbers ---- */
 
 #ifdef SSMPRUNE_MAIN
@@ -1019,5 +1026,4 @@ int main(int count, char **options) {
     if (done == -1) fprintf(stderr, "expected " VALUES ", %d per step, and at least one step\n", STRIDE);
     return done ? 1 : 0;
 }
-#endif
 #endif
