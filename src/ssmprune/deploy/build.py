@@ -37,9 +37,10 @@ def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
     command = [*program, *FLAGS, *(native[:1] if "ziglang" in program else native)]  # zig stumbles over -mtune
     place = safe_folder(default_folder()) if folder is None else safe_folder(folder, "use another folder")
     key = _key(sources, command, _version(*program))
-    for path in filter(_whole, place.glob(f"{key}-*.so")):
-        with suppress(OSError):  # what cannot be loaded is built again
-            return _opened(path)
+    for path in place.glob(f"{key}-*.so"):
+        if path.stem.endswith(f"-{path.stat().st_size}"):
+            with suppress(OSError):  # what cannot be loaded is built again
+                return _opened(path)
     try:
         return _opened(_build(sources, command, place, key))
     except OSError as error:
@@ -125,30 +126,18 @@ def _opened(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def _whole(path: Path) -> bool:
-    return path.stem.endswith(f"-{path.stat().st_size}")
-
-
 def _build(sources: Mapping[str, str], command: list[str], folder: Path, key: str) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as name:
-        _run([*command, *_write(sources, Path(name)), "-lm", "-o", "built.so"], name)
         built = Path(name) / "built.so"
+        for file, text in sources.items():
+            (Path(name) / file).write_text(text, "ascii")
+        to_compile = [file for file in sources if file.endswith(".c")]
+        line = [*command, *to_compile, "-lm", "-o", built.name]
+        result = subprocess.run(line, cwd=name, capture_output=True, text=True)
+        if result.returncode:
+            raise InputError(f"{command[0]} could not compile the model:\n{result.stderr[-2000:]}")
         os.chmod(built, 0o700)
         return built.replace(folder / f"{key}-{built.stat().st_size}.so")
-
-
-def _write(sources: Mapping[str, str], folder: Path) -> list[str]:
-    """Write files into a folder and return the names of those to compile."""
-    for file, text in sources.items():
-        (folder / file).write_text(text, "ascii")
-    return [file for file in sources if file.endswith(".c")]
-
-
-def _run(command: list[str], folder: str) -> str:
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if result.returncode:
-        raise InputError(f"{command[0]} could not compile the model:\n{result.stderr[-2000:]}")
-    return result.stdout
 
 
 def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:

@@ -36,10 +36,17 @@ ENGINES = ("torch", "compiled", "auto")
 def compile(model: Classifier, *, threads: int | None = None, cache: str | os.PathLike[str] | None = None) -> Compiled:
     """Return a model compiled for this machine; what is compiled once is kept in the folder `cache`.
 
-    fast = sp.compile(model)
-    logits = fast(x)              # x (batch, length, inputs), or tokens (batch, length); numpy or torch
-    s = fast.stream()
-    logits = s(x_k)               # x_k (1, inputs): the logits of the sequence so far
+    It takes sequences (batch, length, inputs), or tokens (batch, length), as arrays or tensors. A stream takes a step
+    at a time and returns the logits of the sequence so far.
+
+    >>> from ssmprune.models import Classifier
+    >>> from ssmprune.models.config import Config
+    >>> with TemporaryDirectory() as folder:
+    ...     fast = compile(Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,))), cache=folder)
+    >>> fast(np.zeros((5, 16, 1))).shape
+    (5, 2)
+    >>> fast.stream(batch=1)(np.zeros((1, 1))).shape
+    (1, 2)
     """
     from ..models.classifier import Classifier
 

@@ -69,8 +69,7 @@ def load(path: Location) -> Classifier:
     config = _config(path, about)
     model = _empty_model(path, config, arrays)
     arrays, grid = _from_grid(path, model, arrays, about.get("bits"))
-    _check_shapes(path, model, arrays)
-    _check_types(path, model, arrays)
+    _check_tensors(path, model, arrays)
     _check_values(path, arrays, config.width)
     # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
     copies = {
@@ -114,7 +113,7 @@ def _from_grid(path: Location, model: Classifier, arrays: Arrays, bits: str | No
     if bits is None:
         return arrays, None
     try:
-        return restore(arrays, _shapes(model), bits)
+        return restore(arrays, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, bits)
     except InputError as error:
         raise InputError(f"{path}: {error}; the file is damaged or of another kind.") from error
 
@@ -157,31 +156,23 @@ def _empty_model(path: Location, config: Config, arrays: Arrays) -> Classifier:
         return Classifier(config)
 
 
-def _shapes(model: Classifier) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def _check_shapes(path: Location, model: Classifier, arrays: Arrays) -> None:
-    """Refuse arrays whose names and shapes are not the model's."""
-    expected = _shapes(model)
+def _check_tensors(path: Location, model: Classifier, arrays: Arrays) -> None:
+    """Refuse arrays whose names, shapes and types are not the model's; all real numbers are float32 or float64."""
+    expected = model.state_dict()
     if missing := sorted(expected.keys() - arrays.keys()):
         raise InputError(f"{path} lacks the tensors {', '.join(missing)}.")
     if unexpected := sorted(arrays.keys() - expected.keys()):
         raise InputError(f"{path} holds tensors its config has no place for: {', '.join(unexpected)}.")
-    for name, shape in expected.items():
-        if arrays[name].shape != shape:
-            raise InputError(f"{path}: {name} has shape {arrays[name].shape}, but its config asks for {shape}.")
-
-
-def _check_types(path: Location, model: Classifier, arrays: Arrays) -> None:
-    """Refuse arrays of another kind than the model's; real numbers may be float32 or float64, all the same."""
     real = arrays["decoder.weight"].dtype
     if real not in (np.float32, np.float64):
         raise InputError(f"{path}: expected float32 or float64 numbers, got {real}.")
-    for name, tensor in model.state_dict().items():
-        expected = real if tensor.is_floating_point() else np.dtype(str(tensor.dtype).removeprefix("torch."))
-        if arrays[name].dtype != expected:
-            raise InputError(f"{path}: {name} holds {arrays[name].dtype}, expected {expected}.")
+    for name, tensor in expected.items():
+        shape, array = tuple(tensor.shape), arrays[name]
+        if array.shape != shape:
+            raise InputError(f"{path}: {name} has shape {array.shape}, but its config asks for {shape}.")
+        kind = real if tensor.is_floating_point() else np.dtype(str(tensor.dtype).removeprefix("torch."))
+        if array.dtype != kind:
+            raise InputError(f"{path}: {name} holds {array.dtype}, expected {kind}.")
 
 
 def _check_values(path: Location, arrays: Arrays, width: int) -> None:

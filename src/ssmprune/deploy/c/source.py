@@ -40,6 +40,14 @@ def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None =
 
     Functions are called after `name`, or after the file: `NAME_init`, `NAME_step`, `NAME_run` (see the header).
     Nothing but libm is needed. `cc -O3 -DSSMPRUNE_MAIN model.c -lm` makes a program that reads numbers from stdin.
+
+    >>> import tempfile
+    >>> from ssmprune.models import Classifier
+    >>> from ssmprune.models.config import Config
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_c(Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,))), f"{folder}/digits.c")
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['digits.c', 'digits.h']
     """
     path = Path(path)
     header = path.with_suffix(".h")
