@@ -243,8 +243,8 @@ def test_dropout_silences_a_feature_for_the_whole_sequence():
 
 
 WRONG_INPUTS = {
-    "features": ({}, torch.zeros(2, 5, 4), None, r"\(batch, length, 3\), got \(2, 5, 4\)"),
-    "axes": ({}, torch.zeros(2, 5), None, r"got \(2, 5\)"),
+    "features": ({}, torch.zeros(2, 5, 4), None, r"\(batch, length, 3\), got torch.float32 of shape \(2, 5, 4\)"),
+    "axes": ({}, torch.zeros(2, 5), None, r"got torch.float32 of shape \(2, 5\)"),
     "no steps": ({}, torch.zeros(2, 0, 3), None, "at least one"),
     "real tokens": ({"tokens": True}, torch.zeros(2, 5), None, "integer tokens"),
     "unknown token": ({"tokens": True}, torch.tensor([[0, 3]]), None, "0 to 2, got 0 to 3"),
