@@ -221,6 +221,12 @@ class Writer:
         os.fsync(self._lines)
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a file in place of a folder for results, before anything is computed for it."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"Cannot write to {folder}: it is a file; give a folder.")
+
+
 @contextmanager
 def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     """Open a folder to add cells to it.
@@ -228,8 +234,7 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     Checkpoints, methods, ratios and seeds of an earlier sweep stay listed in sweep.json beside those of `about`. A
     checkpoint of the same name must be the same file. Only one sweep may write at a time.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"Cannot write to {folder}: it is a file; give a folder.")
+    check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lines = os.open(folder / "cells.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

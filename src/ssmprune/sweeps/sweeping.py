@@ -26,7 +26,7 @@ from . import approaches
 from .approaches import Subject
 from .cells import Job
 from .runners import Runner, local
-from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, open_results
+from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, check_folder, open_results
 
 CALIBRATION = 200  # unlabelled training sequences
 # A re-fit takes as long as its sequences have steps, so of long ones fewer are used, but never so few that the re-fit
@@ -160,6 +160,7 @@ def load_subject(
 
 def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:
     """Run every cell that the folder `out` does not have yet."""
+    check_folder(out)
     session = session or Session()
     about = describe(checkpoints, plan, session.command)
     subjects = (load_subject(entry, plan.calibration, session.root) for entry in checkpoints)
