@@ -143,6 +143,13 @@ def test_the_figures_of_the_methods_are_those_of_the_results():
     assert all(row in [[*row[:3], *(row[2 + tenths] for tenths in (3, 5, 7, 8, 9))] for row in curves] for row in shown)
 
 
+def test_public_names_are_few_and_have_examples():
+    """The named methods are values; the example of `Method` shows how they are made."""
+    assert len(sp.__all__) <= 45
+    public = {name: getattr(sp, name) for name in sp.__all__}
+    assert [name for name, it in public.items() if not isinstance(it, sp.Method) and ">>>" not in it.__doc__] == []
+
+
 def test_every_public_name_is_in_the_reference():
     named = set(re.findall(r"^::: ssmprune\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
     assert set(sp.__all__) - named == set(), "docs/api.md needs a line `::: ssmprune.NAME` for each"

@@ -311,13 +311,23 @@ class MaxLatency(Budget):
 
 
 def max_energy(share: float) -> Budget:
-    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise."""
+    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise.
+
+    >>> import ssmprune as sp
+    >>> small = sp.prune(sp.S5Layer(2, 20), max_energy(0.1))
+    >>> len(small.pole_re) < 20
+    True
+    """
     _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
     return MaxEnergy(share)
 
 
 def max_gain(share: float) -> Budget:
-    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own."""
+    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own.
+
+    >>> max_gain(0.1).limit
+    0.1
+    """
     _check("max_gain is a share of a layer's gain, from 0", share)
     return MaxGain(share)
 
@@ -327,6 +337,11 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
 
     validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function that gives a model's
         accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
+
+    >>> import ssmprune as sp
+    >>> small = sp.prune(sp.S5Layer(2, 20), max_loss(1, lambda model: 0.9 if len(model.pole_re) > 5 else 0.5))
+    >>> len(small.pole_re)
+    6
     """
     _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
     given: object = validation
@@ -342,13 +357,23 @@ def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) 
 
 
 def max_memory(megabytes: float) -> Budget:
-    """Ask for a model whose tensors take at most this many million bytes."""
+    """Ask for a model whose tensors take at most this many million bytes.
+
+    >>> import ssmprune as sp
+    >>> len(sp.prune(sp.S5Layer(2, 20), max_memory(0.0005)).pole_re)
+    10
+    """
     _check("max_memory is a number of megabytes", megabytes)
     return MaxMemory(megabytes)
 
 
 def max_latency(milliseconds: float, *inputs: Any) -> Budget:
-    """Ask for a model that takes at most this many milliseconds for these inputs, on this machine as it is now."""
+    """Ask for a model that takes at most this many milliseconds for these inputs, on this machine as it is now.
+
+    >>> import torch
+    >>> max_latency(5, torch.zeros(1, 784, 2)).unit
+    'ms'
+    """
     _check("max_latency is a number of milliseconds", milliseconds)
     return MaxLatency(milliseconds, inputs)
 

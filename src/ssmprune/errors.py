@@ -14,6 +14,11 @@ class InputError(ValueError):
     """Something handed to ssmprune cannot be used; the message says what was expected, what came, what to do.
 
     The command line prints the message alone and exits with code 2.
+
+    >>> import ssmprune as sp
+    >>> sp.Limits(caps=2)
+    Traceback (most recent call last):
+    ssmprune.errors.InputError: A cap is the largest share to prune from a layer, from 0 to 1; got 2 for 'caps'.
     """
 
 

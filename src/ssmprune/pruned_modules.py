@@ -28,6 +28,13 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
     """Write a torch module that contains SSM layers, pruned or not, as one safetensors file for `load_pruned`.
 
     For our own classifiers there is `save`, whose files know how to build the model as well.
+
+    >>> import tempfile
+    >>> import ssmprune as sp
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_pruned(sp.prune(sp.S5Layer(4, 10), 0.5), f"{folder}/small.safetensors")
+    ...     len(load_pruned(sp.S5Layer(4, 10), f"{folder}/small.safetensors").pole_re)
+    5
     """
     _check_module(model, "save_pruned")
     layers = layers_of(model, adapter)

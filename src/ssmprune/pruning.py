@@ -97,7 +97,13 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
 
 
 def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = None) -> dict[str, Any]:
-    """Return our torch layers that compute what the layers of a foreign model do, by path; with a plan, shrunk."""
+    """Return our torch layers that compute what the layers of a foreign model do, by path; with a plan, shrunk.
+
+    >>> import ssmprune as sp
+    >>> layer = sp.S5Layer(width=4, n=6)
+    >>> len(convert(layer, sp.make_plan(read(layer), ratio=0.5))[""].pole_re)
+    3
+    """
     need_torch()
     layers = layers_of(model, adapter)
     if plan is None:

@@ -27,7 +27,12 @@ AXES = 32  # numpy's limit; nothing else in these files is a list
 
 
 def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a `.msgpack` file of Flax, a `.safetensors` file, or a torch checkpoint (its tensors alone, no code)."""
+    """Read a `.msgpack` file of Flax, a `.safetensors` file, or a torch checkpoint (its tensors alone, no code).
+
+    >>> from importlib.resources import files
+    >>> load_tree(files("ssmprune") / "demo" / "smnist-s5.safetensors")["decoder.bias"].shape
+    (10,)
+    """
     path, content = Path(path), read_whole(path)
     try:
         tree = {".msgpack": from_msgpack, ".safetensors": _from_safetensors}.get(path.suffix, _from_torch)(content)
@@ -37,7 +42,14 @@ def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def save_tree(tree: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a tree of arrays as the `.msgpack` file that `flax.serialization.from_bytes` reads."""
+    """Write a tree of arrays as the `.msgpack` file that `flax.serialization.from_bytes` reads.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tree({"params": {"D": np.ones(2)}}, f"{folder}/tree.msgpack")
+    ...     load_tree(f"{folder}/tree.msgpack")
+    {'params': {'D': array([1., 1.])}}
+    """
     write_atomically(path, to_msgpack(tree))
 
 

@@ -59,7 +59,12 @@ def save(model: Classifier, path: Location) -> None:
 
 
 def load(path: Location) -> Classifier:
-    """Return the model that `save` wrote, full or shrunk, in evaluation mode on the CPU, in its saved precision."""
+    """Return the model that `save` wrote, full or shrunk, in evaluation mode on the CPU, in its saved precision.
+
+    >>> from importlib.resources import files
+    >>> load(files("ssmprune") / "demo" / "smnist-s5.safetensors").config.states  # stored: half of 128
+    (64, 64, 64, 64)
+    """
     need_torch()
     import torch
 

@@ -48,6 +48,12 @@ class Plan:
     `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for. A plan whose kept
     states take over what the others carried also has, for those layers, their new `C` and what to add to `D`.
     `ratio` is the share that was asked for; the table of a plan says what was reached.
+
+    >>> import ssmprune as sp
+    >>> system = sp.DiagonalSystem.from_discrete(poles=[0.5, 0.9], B=[[1], [1]], C=[[1, 1]])
+    >>> plan = sp.make_plan({"ssm": system}, ratio=0.5)
+    >>> plan.keep["ssm"], plan.kept, plan.reached
+    (array([False,  True]), 1, 0.5)
     """
 
     keep: Masks  # {layer: (n,) bool}

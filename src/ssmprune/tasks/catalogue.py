@@ -22,7 +22,11 @@ def found() -> dict[str, Task]:
 
 
 def get(name: str) -> Task:
-    """Return the task called `name`."""
+    """Return the task called `name`.
+
+    >>> get("smnist").length
+    784
+    """
     if name in OF_THE_PAPER and name not in found():
         raise InputError(
             f"The task {name!r} comes with the package ssmprune-paper: `pip install ./paper` in a clone of ssmprune."
