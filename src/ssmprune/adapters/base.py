@@ -27,6 +27,20 @@ class Adapter(ABC):
     whole examples; `ssmprune.testing.check_adapter` tests all that was written.
 
     A layer is whatever `layers` returns for it. It is part of a copy of the caller's model, so methods work in place.
+
+    >>> class Leaky(Adapter):
+    ...     name = "leaky"
+    ...     def layers(self, model):
+    ...         return {"leaky": model}
+    ...     def read(self, layer):
+    ...         return DiagonalSystem.from_discrete(layer["leak"], np.ones((len(layer["leak"]), 1)), layer["C"])
+    ...     def mask(self, layer, keep):
+    ...         layer["C"][:, ~keep] = 0
+    ...     def shrink(self, layer, keep):
+    ...         layer["leak"], layer["C"] = layer["leak"][keep], layer["C"][:, keep]
+    >>> import ssmprune as sp
+    >>> sp.prune({"leak": np.array([0.5, 0.9]), "C": np.ones((1, 2))}, 0.5, adapter=Leaky())["leak"]
+    array([0.9])
     """
 
     name: str  # of the family

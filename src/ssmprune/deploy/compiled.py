@@ -48,10 +48,6 @@ def compile(model: Classifier, *, threads: int | None = None, cache: str | os.Pa
     >>> fast.stream(batch=1)(np.zeros((1, 1))).shape
     (1, 2)
     """
-    from ..models.classifier import Classifier
-
-    if not isinstance(model, Classifier):
-        raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InputError(f"A model needs at least one thread, a whole number, not {threads!r}.")
     return Compiled(model, threads or _cores(), None if cache is None else Path(cache))
@@ -62,6 +58,10 @@ class Compiled:
 
     def __init__(self, model: Classifier, threads: int, cache: Path | None) -> None:
         """Write, build and load the C."""
+        from ..models.classifier import Classifier
+
+        if not isinstance(model, Classifier):
+            raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
         self.config, self.threads = model.config, threads
         library = build.load(engine_files(model), cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
@@ -222,7 +222,7 @@ def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forwa
     with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
         import torch
 
-        fast = compile(cast("Classifier", model), threads=torch.get_num_threads(), cache=folder)
+        fast = Compiled(cast("Classifier", model), torch.get_num_threads(), Path(folder))
         try:
             yield fast
         finally:
