@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
     sp.export_c(model, source)
     options = ["-O3", "-s", "-DSSMPRUNE_MAIN", f"-DSSMPRUNE_LONGEST={RATE}"]
     subprocess.run([*compiler(), *options, source, "-lm", "-o", program], check=True)
-    floats = int(re.search(r"WORKSPACE\(length\).* \* (\d+)\)", source.with_suffix(".h").read_text())[1])
+    floats = int(re.search(r"FLOATS_PER_STEP (\d+)", source.with_suffix(".h").read_text())[1])
     print(f"program: {program.stat().st_size / 1000:.0f} kB; memory: {4 * RATE * floats / 1e6:.1f} MB")
     times = []
     for name, samples in clips(sys.argv[1:]):

@@ -14,7 +14,7 @@ import ssmprune as sp
 from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s5 import S5Layer
 
-PROGRAM = Path(__file__).parents[1] / "programs" / "load_pruned.py"
+PROGRAM = Path(__file__).parent / "programs" / "load_pruned.py"
 X = torch.randn(3, 50, 8, generator=torch.Generator().manual_seed(0))
 
 
