@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "paper" / "results"  # on the site: results/
-LEFT_OUT = (RESULTS / "notes.md", RESULTS / "tables")
+LEFT_OUT = (RESULTS / "notes.md",)
 LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)")
 LOG = logging.getLogger("mkdocs.hooks.site_links")
 

@@ -35,9 +35,9 @@ class Adapter(ABC):
     ...     def read(self, layer):
     ...         return DiagonalSystem.from_discrete(layer["leak"], np.ones((len(layer["leak"]), 1)), layer["C"])
     ...     def mask(self, layer, keep):
-    ...         layer["C"][:, ~keep] = 0
+    ...         layer["C"] = layer["C"] * keep
     ...     def shrink(self, layer, keep):
-    ...         layer["leak"], layer["C"] = layer["leak"][keep], layer["C"][:, keep]
+    ...         layer |= {name: array.compress(keep, axis=-1) for name, array in layer.items()}
     >>> import ssmprune as sp
     >>> sp.prune({"leak": np.array([0.5, 0.9]), "C": np.ones((1, 2))}, 0.5, adapter=Leaky())["leak"]
     array([0.9])
