@@ -23,7 +23,7 @@ try:
 except ImportError:  # it may move: torch has not made it public yet
     associative_scan = None
 
-from ssmprune.models.scan import scan_
+from ssmprune.models.s5_kernel import scan_
 from timing import time_in_turns
 
 BATCH, LENGTH, STATES, ROUNDS = 26, 784, 64, 7

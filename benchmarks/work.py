@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ssmprune.models.config import Config
-from ssmprune.models.s4d import fast_length
+from ssmprune.models.s4d_kernel import fast_length
 
 
 class Product(NamedTuple):

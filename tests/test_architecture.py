@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 16_400, 1_720, 130
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 16_250, 1_600, 130
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7
 
 # The rooms in the order in which they may import: each only what stands above it. Lazy imports count as well.

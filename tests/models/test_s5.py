@@ -13,10 +13,9 @@ from flax_oracle import LAST, build, golden
 from reference import close
 from ssmprune.errors import InputError
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.initialisation import hippo_n
-from ssmprune.models.layer import discretize
+from ssmprune.models.layer import discretize, hippo_n
 from ssmprune.models.s5 import S5Layer
-from ssmprune.models.s5_convolution import convolution_pays
+from ssmprune.models.s5_kernel import convolution_pays
 
 
 def naive_forward(layer, u):

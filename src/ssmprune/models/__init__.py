@@ -1,10 +1,9 @@
 """Our own S5 and S4D classifiers in torch.
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
-is an ordinary model. `s5` and `s4d` are the layers, `layer` is what they share; `s5_kernel`, `s4d_kernel`, `scan` and,
-for many states of few channels, `s5_convolution` compute whole sequences. `block` puts a layer between a norm and a
-gate, `classifier` stacks the blocks, `initialisation` says how weights start. `config` says what a model is made of,
-`checkpoint` saves and loads it and tells its size.
+is an ordinary model. `s5` and `s4d` are the layers, `layer` is what they share and how weights start; `s5_kernel` and
+`s4d_kernel` compute whole sequences. `block` puts a layer between a norm and a gate, `classifier` stacks
+the blocks. `config` says what a model is made of, `checkpoint` saves and loads it and tells its size.
 
 Classes are imported when they are asked for, so that `import ssmprune` does not import torch.
 """
@@ -17,13 +16,11 @@ from ..errors import names_that_need_torch
 from .checkpoint import load, save
 
 if TYPE_CHECKING:
-    from .block import measure_statistics as measure_statistics
-    from .classifier import Classifier as Classifier
-    from .layer import continuous_poles as continuous_poles
-    from .layer import discretize as discretize
-    from .layer import stored_real_part as stored_real_part
-    from .s4d import S4DLayer as S4DLayer
-    from .s5 import S5Layer as S5Layer
+    from .block import measure_statistics
+    from .classifier import Classifier
+    from .layer import continuous_poles, discretize, stored_real_part
+    from .s4d import S4DLayer
+    from .s5 import S5Layer
 
 __all__ = [
     "Classifier",

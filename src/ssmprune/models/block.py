@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .config import Config
-from .initialisation import dense
+from .layer import dense
 from .s4d import S4DLayer
 from .s5 import S5Layer
 
@@ -40,14 +40,10 @@ class Block(nn.Module):
             u = u.masked_fill(padding[..., None], 0)
         return self._after(self._gated(x, self.ssm(u)))
 
-    def stream(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, chunk, width)
-        """Return the outputs for the next chunk and the state after it."""
-        y, state = self.ssm.stream(self._before(x), state)
-        return self._after(self._gated(x, y)), state
-
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # x (batch, width)
-        """Return the output for the next token and the state after it."""
-        y, state = self.ssm.step(self._before(x), state)
+    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs for the next chunk (batch, chunk, width) or step (batch, width), and the state after."""
+        layer = self.ssm.step if x.dim() == 2 else self.ssm.stream
+        y, state = layer(self._before(x), state)
         return self._after(self._gated(x, y)), state
 
     def _before(self, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
-from ..quantisation.grid import Grid, restore
+from ..quantisation.grid import restore
 from .config import Config
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ FORMAT, VERSION = "ssmprune-classifier", 1
 FOREIGN = (".pt", ".pth", ".ckpt", ".bin", ".msgpack")  # what other codes save
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-Location: TypeAlias = str | os.PathLike[str]
 
 
-def save(model: Classifier, path: Location) -> None:
+def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     """Save one of our models as a single `.safetensors` file that `load` reads anywhere.
 
     >>> import tempfile
@@ -58,7 +57,7 @@ def save(model: Classifier, path: Location) -> None:
     save_tensors(path, tensors, about)
 
 
-def load(path: Location) -> Classifier:
+def load(path: str | os.PathLike[str]) -> Classifier:
     """Return the model that `save` wrote, full or shrunk, in evaluation mode on the CPU, in its saved precision.
 
     >>> from importlib.resources import files
@@ -66,23 +65,18 @@ def load(path: Location) -> Classifier:
     (64, 64, 64, 64)
     """
     need_torch()
-    import torch
-
-    _refuse_foreign(path)
+    if Path(path).suffix in FOREIGN and Path(path).is_file():
+        raise InputError(
+            f"{path} is not one of ssmprune's own models. If it is a classifier from another codebase, "
+            f"`ssmprune import {path} --family FAMILY --out model.safetensors` converts it; `ssmprune list` names the "
+            "families."
+        )
     arrays, about = load_tensors(path, needs_digest=False)  # paper/checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
-    config = _config(path, about)
-    model = _empty_model(path, config, arrays)
-    arrays, grid = _from_grid(path, model, arrays, about.get("bits"))
-    _check_tensors(path, model, arrays)
-    _check_values(path, arrays, config.width)
-    # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
-    copies = {
-        name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
-    }
-    model.load_state_dict(copies, assign=True)
-    model.grid, model.history = grid, _history(path, about.get("history", "[]"))
-    return model.eval()
+    try:
+        return _model(arrays, about).eval()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def parameters(model: nn.Module) -> int:
@@ -103,96 +97,80 @@ def stored_bytes(model: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
 
 
-def _refuse_foreign(path: Location) -> None:
-    """Point from files of other codes, known by their names, to the command that reads them."""
-    if Path(path).suffix in FOREIGN and Path(path).is_file():
-        raise InputError(
-            f"{path} is not one of ssmprune's own models. If it is a classifier from another codebase, "
-            f"`ssmprune import {path} --family FAMILY --out model.safetensors` converts it; `ssmprune list` names the "
-            "families."
-        )
-
-
-def _from_grid(path: Location, model: Classifier, arrays: Arrays, bits: str | None) -> tuple[Arrays, Grid | None]:
-    """Return the weights of a file, whose large ones may be whole numbers with scales."""
-    if bits is None:
-        return arrays, None
-    try:
-        return restore(arrays, {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, bits)
-    except InputError as error:
-        raise InputError(f"{path}: {error}; the file is damaged or of another kind.") from error
-
-
-def _parse(path: Location, what: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: the {what} is not JSON ({error}).") from error
-
-
-def _history(path: Location, text: str) -> tuple[str, ...]:
-    lines = _parse(path, "history", text)
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise InputError(f"{path}: the history must be a list of sentences.")
-    return tuple(lines)
-
-
-def _config(path: Location, about: dict[str, str]) -> Config:
-    values = _parse(path, "config", about.get("config", ""))
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: the config must be a JSON object, not {values!r}.")
-    try:
-        return Config.from_dict(values)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def _empty_model(path: Location, config: Config, arrays: Arrays) -> Classifier:
-    """Return a model without memory; refuse a config that would claim far more than the file fills."""
+def _model(arrays: Arrays, about: dict[str, str]) -> Classifier:
+    """Return the model that the tensors and the metadata of a file describe; the caller adds the file to errors."""
     import torch
 
     from .classifier import Classifier
 
+    values = _parse("config", about.get("config", ""))
+    if not isinstance(values, dict):
+        raise InputError(f"the config must be a JSON object, not {values!r}.")
+    config = Config.from_dict(values)
+    history = _parse("history", about.get("history", "[]"))
+    if not isinstance(history, list) or not all(isinstance(line, str) for line in history):
+        raise InputError("the history must be a list of sentences.")
     sizes = (config.inputs, config.outputs, config.width, *config.states)
     numbers = sum(array.size for array in arrays.values())
     if max(sizes) > 2 * numbers or config.depth > len(arrays):  # two numbers of 4 bits share a byte
-        raise InputError(f"{path} holds fewer numbers than its config asks for; the file is not complete.")
+        raise InputError("the file holds fewer numbers than its config asks for; it is not complete.")
     with torch.device("meta"):
-        return Classifier(config)
+        model = Classifier(config)
+    if "bits" in about:
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        try:
+            arrays, model.grid = restore(arrays, shapes, about["bits"])
+        except InputError as error:
+            raise InputError(f"{error}; the file is damaged or of another kind.") from error
+    _check_tensors(model, arrays)
+    _check_values(arrays, config.width)
+    # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
+    copies = {
+        name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
+    }
+    model.load_state_dict(copies, assign=True)
+    model.history = tuple(history)
+    return model
 
 
-def _check_tensors(path: Location, model: Classifier, arrays: Arrays) -> None:
+def _parse(what: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the {what} is not JSON ({error}).") from error
+
+
+def _check_tensors(model: Classifier, arrays: Arrays) -> None:
     """Refuse arrays whose names, shapes and types are not the model's; all real numbers are float32 or float64."""
     expected = model.state_dict()
     if missing := sorted(expected.keys() - arrays.keys()):
-        raise InputError(f"{path} lacks the tensors {', '.join(missing)}.")
+        raise InputError(f"the file lacks the tensors {', '.join(missing)}.")
     if unexpected := sorted(arrays.keys() - expected.keys()):
-        raise InputError(f"{path} holds tensors its config has no place for: {', '.join(unexpected)}.")
+        raise InputError(f"the file holds tensors its config has no place for: {', '.join(unexpected)}.")
     real = arrays["decoder.weight"].dtype
     if real not in (np.float32, np.float64):
-        raise InputError(f"{path}: expected float32 or float64 numbers, got {real}.")
+        raise InputError(f"expected float32 or float64 numbers, got {real}.")
     for name, tensor in expected.items():
         shape, array = tuple(tensor.shape), arrays[name]
         if array.shape != shape:
-            raise InputError(f"{path}: {name} has shape {array.shape}, but its config asks for {shape}.")
+            raise InputError(f"{name} has shape {array.shape}, but its config asks for {shape}.")
         kind = real if tensor.is_floating_point() else np.dtype(str(tensor.dtype).removeprefix("torch."))
         if array.dtype != kind:
-            raise InputError(f"{path}: {name} holds {array.dtype}, expected {kind}.")
+            raise InputError(f"{name} holds {array.dtype}, expected {kind}.")
 
 
-def _check_values(path: Location, arrays: Arrays, width: int) -> None:
+def _check_values(arrays: Arrays, width: int) -> None:
     """Refuse NaN and infinite numbers, and states whose owners are out of range or out of order."""
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            count = int((~np.isfinite(array)).sum())
+        if count := int((~np.isfinite(array)).sum()):
             raise InputError(
-                f"{path}: {name} holds NaN or infinite numbers ({count} of {array.size}); the file is damaged or "
+                f"{name} holds NaN or infinite numbers ({count} of {array.size}); the file is damaged or "
                 "the training diverged."
             )
         if name.endswith(".channel") and len(array):
             low, high = int(array.min()), int(array.max())
             if low < 0 or high >= width or (np.diff(array) < 0).any():
                 raise InputError(
-                    f"{path}: {name} must hold ascending channels from 0 to {width - 1}; it goes from {low} to {high}"
+                    f"{name} must hold ascending channels from 0 to {width - 1}; it goes from {low} to {high}"
                     f"{', not ascending' if low >= 0 and high < width else ''}."
                 )

@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..quantisation.grid import Grid
 from .block import Block
 from .config import Config, check_lengths
-from .initialisation import dense, embedding
+from .layer import dense, embedding
 from .s5_kernel import groups, keep_freed_memory, steps_at_once
 
 
@@ -109,7 +109,8 @@ class Classifier(nn.Module):
         A model whose config says padding "seen" keeps it out of the pooling alone.
         """
         if torch.is_grad_enabled() or self.training:
-            return self.at_once(x, lengths)
+            self._check(x, lengths)
+            return self.head(self._features(x, lengths))
         return self.head(self.features(x, lengths))
 
     def features(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -120,11 +121,6 @@ class Classifier(nn.Module):
         rows = groups(len(x), x.shape[1], self._built_as.width)
         parts = [self._features(x[row], None if lengths is None else lengths[row], in_chunks=True) for row in rows]
         return torch.cat(parts)
-
-    def at_once(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return the logits of `forward` by a single call of every layer, as gradients and recordings need it."""
-        self._check(x, lengths)
-        return self.head(self._features(x, lengths))
 
     def stages(self, x: Tensor, lengths: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
         """Return the functions that take these inputs to the features of all steps: the encoder, then each block."""
@@ -142,12 +138,10 @@ class Classifier(nn.Module):
 
         Chunks may have any size; after the last one the last logits are those of `forward`.
         """
-        self._check_streaming()
         self._check(x, None)
         state = state or self.initial_state(len(x))
         x, layers = self._advance(x, state.layers)
-        steps = state.steps + x.shape[1]
-        total = state.total
+        steps, total = state.steps + x.shape[1], state.total
         if self._built_as.pooling == "mean":
             sums = x.cumsum(1)
             counts = torch.arange(state.steps + 1, steps + 1, dtype=x.dtype, device=x.device)
@@ -157,16 +151,12 @@ class Classifier(nn.Module):
 
     def step(self, x: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
         """Return, for one more step, (batch, inputs) or tokens (batch,), the logits so far and the new state."""
-        self._check_streaming()
-        x, layers = self.encoder(x), []
-        for block, before in zip(self.blocks, state.layers, strict=True):
-            x, after = block.step(x, before)
-            layers.append(after)
+        x, layers = self._advance(x, state.layers)
         steps, total = state.steps + 1, state.total
         if self._built_as.pooling == "mean":
             total = kahan_sum(total, x)
             x = total[:, 0] / steps
-        return self.head(x), StreamState(tuple(layers), steps, total)
+        return self.head(x), StreamState(layers, steps, total)
 
     def head(self, x: Tensor) -> Tensor:
         """Return the logits of pooled features (batch, width), or of those of every step."""
@@ -182,9 +172,9 @@ class Classifier(nn.Module):
         if lengths is not None:
             lengths = lengths.to(x.device).long()
         # S4D convolves whole sequences; other layers go on from a state in the middle of one.
-        in_chunks = in_chunks and not self._built_as.bidirectional and self._built_as.family != "s4d"
-        features = self._encode_in_chunks(x) if in_chunks else self.encode(x, self._padding(x, lengths))
-        return self.pool(features, lengths)
+        if in_chunks and not self._built_as.bidirectional and self._built_as.family != "s4d":
+            return self.pool(self._encode_in_chunks(x), lengths)
+        return self.pool(self.encode(x, self._padding(x, lengths)), lengths)
 
     def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return the features (batch, length, width) of all steps."""
@@ -222,18 +212,14 @@ class Classifier(nn.Module):
         return torch.cat(chunks, dim=1)
 
     def _advance(self, x: Tensor, layers: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the features of the next chunk and the states of all layers after it."""
-        x, after = self.encoder(x), []
-        for block, before in zip(self.blocks, layers, strict=True):
-            x, state = block.stream(x, before)
-            after.append(state)
-        return x, tuple(after)
-
-    def _check_streaming(self) -> None:
-        if self._built_as.bidirectional:
-            raise InputError("A bidirectional model needs the whole sequence; only unidirectional models stream.")
+        """Return the features of the next chunk or step and the states of all layers after it."""
         if self.training:
             raise InputError("Streaming needs evaluation mode; call model.eval() first.")
+        x, after = self.encoder(x), []
+        for block, before in zip(self.blocks, layers, strict=True):
+            x, state = block.advance(x, before)
+            after.append(state)
+        return x, tuple(after)
 
     def _check(self, x: Tensor, lengths: Tensor | None) -> None:
         self._built_as.check_inputs(x, whole=not (x.is_floating_point() or x.is_complex()))

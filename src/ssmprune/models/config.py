@@ -23,13 +23,6 @@ CLIP = -1e-4  # the largest real part of a pole stored in the form "clip"
 POSITIVE = ("inputs", "outputs", "width", "blocks", "step_min", "step_max", "step_rescale", "norm_eps")
 
 
-def check_choices(owner: str = "", **chosen: str) -> None:
-    """Refuse an option that is not among its choices."""
-    for name, value in chosen.items():
-        if value not in CHOICES[name]:
-            raise InputError(f"{owner}{name} must be one of {', '.join(CHOICES[name])}, not {value!r}.")
-
-
 def check_lengths(lengths: Any, batch: int, length: int) -> None:
     """Refuse an array or tensor of lengths that are not those of a batch of sequences of `length` steps."""
     if tuple(lengths.shape) != (batch,):
@@ -55,9 +48,13 @@ class LayerOptions:
     backward_delay: int = 0  # S4D only: 1 when the backward scan is read one step late
 
     def __post_init__(self) -> None:
-        """Refuse unknown values."""
-        names = ("discretization", "pole_form", "initial_poles")
-        check_choices(**{name: getattr(self, name) for name in names})
+        """Refuse options that are not among their choices."""
+        for name, choices in CHOICES.items():
+            if getattr(self, name, choices[0]) not in choices:
+                self._refuse(name, f"one of {', '.join(choices)}")
+
+    def _refuse(self, name: str, expected: str) -> None:
+        raise InputError(f"{type(self).__name__}.{name} must be {expected}, not {getattr(self, name)!r}.")
 
 
 @dataclass(frozen=True)
@@ -94,24 +91,21 @@ class Config(LayerOptions):
         """Refuse what cannot be built."""
         for name, kind in get_type_hints(Config).items():
             self._check_type(name, kind)
-        check_choices("Config.", **{name: getattr(self, name) for name in CHOICES})
-        for name in POSITIVE:
-            if not 0 < getattr(self, name) < math.inf:
-                self._refuse(name, "positive and finite")
-        if not self.states or min(self.states) < (1 if self.family == "s5" else 0):
-            self._refuse("states", "one positive number of states per layer")
-        if self.step_min > self.step_max:
-            self._refuse("step_min", f"at most step_max = {self.step_max}")
-        if not 0 <= self.dropout < 1:
-            self._refuse("dropout", "at least 0 and below 1")
-        if not 0 <= self.norm_momentum <= 1:
-            self._refuse("norm_momentum", "between 0 and 1")
-        if self.backward_delay not in (0, 1) or (self.backward_delay and self.family != "s4d"):
-            self._refuse("backward_delay", "0, or 1 for S4D")
+        super().__post_init__()
+        fewest = 1 if self.family == "s5" else 0
+        for name, holds, expected in (
+            *((name, 0 < getattr(self, name) < math.inf, "positive and finite") for name in POSITIVE),
+            ("states", min(self.states, default=-1) >= fewest, "one positive number of states per layer"),
+            ("step_min", self.step_min <= self.step_max, f"at most step_max = {self.step_max}"),
+            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
+            ("norm_momentum", 0 <= self.norm_momentum <= 1, "between 0 and 1"),
+            ("backward_delay", self.backward_delay in ((0, 1) if self.family == "s4d" else (0,)), "0, or 1 for S4D"),
+            ("pooling", not self.retrieval or self.pooling != "none", "mean or last for retrieval"),
+        ):
+            if not holds:
+                self._refuse(name, expected)
         if self.initial_poles == "ring" and (self.family, self.discretization) != ("s5", "zoh"):
             self._refuse("initial_poles", "hippo unless the family is s5 and the discretization zoh")
-        if self.retrieval and self.pooling == "none":
-            self._refuse("pooling", "mean or last for retrieval")
 
     @property
     def depth(self) -> int:
@@ -169,6 +163,3 @@ class Config(LayerOptions):
             whole_number_for_float = kind is float and type(item) is int and abs(item) < 2**63
             if type(item) is not kind and not whole_number_for_float:
                 self._refuse(name, f"of type {kind.__name__}")
-
-    def _refuse(self, name: str, expected: str) -> None:
-        raise InputError(f"Config.{name} must be {expected}, not {getattr(self, name)!r}.")

@@ -11,21 +11,16 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from .config import LayerOptions
-from .initialisation import hippo_n
-from .layer import DiagonalLayer, continuous_poles, discretize
-from .s4d_kernel import kernel
-from .s5_kernel import groups, keep_freed_memory, steps_at_once
-from .scan import scan
-
-ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
+from .layer import DiagonalLayer, continuous_poles, discretize, hippo_n
+from .s4d_kernel import fast_length, kernel
+from .s5_kernel import groups, keep_freed_memory, scan, steps_at_once
 
 
 class S4DLayer(DiagonalLayer):
     """y_k = sum_i gain Re(C_i x_k,i) + D u_k with x_k,i = λ_i x_k-1,i + B_i u_k, in every channel [Gu2022b].
 
     All channels' states lie in one flat list with their owner in `channel`, ascending; a channel may own any number of
-    them, also none. `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A
-    bidirectional layer has a second C for the states that run backwards in time, read `backward_delay` steps later.
+    them, or none. A bidirectional layer reads states that run backwards with a second C, `backward_delay` steps later.
 
     >>> S4DLayer(width=3, n=12)(torch.zeros(2, 16, 3)).shape
     torch.Size([2, 16, 3])
@@ -43,10 +38,10 @@ class S4DLayer(DiagonalLayer):
             self.B = nn.Parameter(ones)
         else:
             self.register_buffer("B", ones)
-        self.C = nn.Parameter(torch.randn(2 if options.bidirectional else 1, n, 2) * 0.5**0.5)
+        self.C = nn.Parameter(torch.randn(1 + options.bidirectional, n, 2) * 0.5**0.5)
         self.D = nn.Parameter(torch.randn(width))
-        steps = math.log(options.step_min), math.log(options.step_max)
-        self.log_step = nn.Parameter(torch.empty(width).uniform_(*steps))
+        log_step = torch.empty(width).uniform_(math.log(options.step_min), math.log(options.step_max))
+        self.log_step = nn.Parameter(log_step)
         self.register_buffer("channel", channel)
         self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
 
@@ -67,21 +62,19 @@ class S4DLayer(DiagonalLayer):
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """Return the outputs for the next chunk of a sequence and the state after it."""
-        self._refuse_streaming_both_ways()
         poles, B_bar = self._matrices()
         outputs = []
         for part in torch.split(u, steps_at_once(max(1, len(u) * len(poles))), dim=1):
             x = scan(self._drive(part, B_bar), poles, state)
-            outputs.append(torch.addcmul(self._read_out(x, 0), self.D, part))
+            outputs.append(torch.addcmul(self._read_out(x), self.D, part))
             state = x[:, -1]
         return torch.cat(outputs, dim=1), state
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
-        self._refuse_streaming_both_ways()
         poles, B_bar = self._matrices()
         state = torch.addcmul(self._drive(u, B_bar), poles, state)
-        return torch.addcmul(self._read_out(state, 0), self.D, u), state
+        return torch.addcmul(self._read_out(state), self.D, u), state
 
     @property
     def _readout(self) -> Tensor:
@@ -103,9 +96,9 @@ class S4DLayer(DiagonalLayer):
         """Return what u (..., H) feeds into each state (..., n)."""
         return B_bar * u.gather(-1, self._owners(u))
 
-    def _read_out(self, x: Tensor, direction: int) -> Tensor:
+    def _read_out(self, x: Tensor) -> Tensor:
         """Return gain Re(C x) summed over the states (..., n) of each channel: (..., H)."""
-        parts = self.gain * (self._readout[direction] * x).real
+        parts = self.gain * (self._readout[0] * x).real
         return parts.new_zeros(*x.shape[:-1], len(self.D)).scatter_add(-1, self._owners(x), parts)
 
     def _owners(self, like: Tensor) -> Tensor:
@@ -150,7 +143,7 @@ class _Circular(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, circular: Tensor) -> Tensor:
-        size = circular.shape[1]
+        size = ctx.size = circular.shape[1]
         keep_freed_memory()
         response, spectra = torch.fft.rfft(circular), []
         y = torch.empty_like(u, dtype=torch.promote_types(u.dtype, circular.dtype))
@@ -158,7 +151,6 @@ class _Circular(torch.autograd.Function):
             spectra.append(torch.fft.rfft(u[rows].mT, size))
             y[rows] = torch.fft.irfft(spectra[-1] * response, size)[..., : u.shape[1]].mT
         ctx.save_for_backward(response, *spectra)
-        ctx.size = size
         return y
 
     @staticmethod
@@ -172,12 +164,3 @@ class _Circular(torch.autograd.Function):
             total += (adjoint * spectrum.conj()).sum(0)
             du[rows] = torch.fft.irfft(adjoint.mul_(response), ctx.size)[..., : dy.shape[1]].mT
         return du, torch.fft.irfft(total, ctx.size)
-
-
-def fast_length(least: int) -> int:
-    """Return the smallest power of two times a small odd factor of threes and fives that is not below `least`.
-
-    >>> fast_length(2047), fast_length(1567)
-    (2048, 1600)
-    """
-    return min(odd << (-(-least // odd) - 1).bit_length() for odd in ODD_FACTORS)

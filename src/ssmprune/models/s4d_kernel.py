@@ -25,6 +25,7 @@ from torch.nn.functional import hardshrink, pad
 
 TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and fits a cache
 GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  # bounds of counts that share a run
+ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
 
 
 def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
@@ -44,15 +45,26 @@ def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, l
     return kernels
 
 
+def fast_length(least: int) -> int:
+    """Return the smallest power of two times a small odd factor of threes and fives that is not below `least`.
+
+    >>> fast_length(2047), fast_length(1567)
+    (2048, 1600)
+    """
+    return min(odd << (-(-least // odd) - 1).bit_length() for odd in ODD_FACTORS)
+
+
 class _Kernel(torch.autograd.Function):
     """The factored product; the tables are made again for the gradients rather than kept."""
 
     @staticmethod
     def forward(ctx: Any, log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, length: int) -> Tensor:
-        ctx.save_for_backward(log_poles, weights, channel)
         log_poles, weights = pad(log_poles, (0, 1)), pad(weights, (0, 1))  # the silent state that fills gaps
-        span, blocks = _factors(length)
-        layout = _Layout.of(channel, channels, TABLE // span)
+        span = 1 << math.ceil(math.log2(length) / 2)  # T, a power of two near the root of the length
+        blocks = -(-length // span)  # that cover the length
+        layout = _lay_out(channel.long().cpu().numpy().tobytes(), channels, TABLE // span, channel.device)
+        ctx.save_for_backward(log_poles, weights)
+        ctx.span, ctx.blocks, ctx.layout = span, blocks, layout
         kernels = weights.real.new_empty(channels, len(weights) * blocks, span)
         kernels[: layout.empty] = 0
         for states, runs in layout.chunks:
@@ -68,11 +80,9 @@ class _Kernel(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """With S_a = sum_b G[aT + b] λ^b: dw = conj(sum_a λ^{aT} S_a); a factor l = aT + b more is d log λ."""
-        log_poles, weights, channel = ctx.saved_tensors
-        log_poles, weights = pad(log_poles, (0, 1)), pad(weights, (0, 1))
+        log_poles, weights = ctx.saved_tensors
+        span, blocks, layout = ctx.span, ctx.blocks, ctx.layout
         directions, channels, length = grad.shape
-        span, blocks = _factors(length)
-        layout = _Layout.of(channel, channels, TABLE // span)
         grad = grad.movedim(1, 0).index_select(0, layout.order)
         grad = pad(grad, (0, blocks * span - length)).view(channels, -1, span)
         exponents = torch.arange(span, dtype=grad.dtype, device=grad.device)[:, None]
@@ -90,12 +100,6 @@ class _Kernel(torch.autograd.Function):
             by_direction = weights[:, states] * (far[:blocks] * slopes).sum(1)
             grad_log[states] = by_direction.sum(0).conj().to(grad_log.dtype)
         return grad_log[:-1], grad_weights[:, :-1], None, None, None
-
-
-def _factors(length: int) -> tuple[int, int]:
-    """Return the span T, a power of two near the root of the length, and the number of blocks that cover the length."""
-    span = 1 << math.ceil(math.log2(length) / 2)
-    return span, -(-length // span)
 
 
 def _tables(log_poles: Tensor, span: int, dtype: torch.dtype) -> Tensor:
@@ -134,32 +138,18 @@ class _Run(NamedTuple):
         return torch.view_as_real(table).as_strided(size, (2 * self.places, 2 * states, 1), start)
 
 
-class _Chunk(NamedTuple):
-    """States whose powers are tabled at the same time."""
-
-    states: Tensor  # their indices; n for a place that is left empty
-    runs: list[_Run]
-
-
 class _Layout(NamedTuple):
     """Channels ordered by how many states they own, in runs, and the runs in chunks."""
 
     order: Tensor  # (channels,)
     rank: Tensor  # (channels,) where each went
     empty: int  # channels without a state, which come first
-    chunks: list[_Chunk]
-
-    @classmethod
-    def of(cls, channel: Tensor, channels: int, budget: int) -> _Layout:
-        """Lay out states by their owners (n,), ascending, in chunks of about `budget` states."""
-        order, rank, empty, chunks = _laid_out(channel.long().cpu().numpy().tobytes(), channels, budget)
-        to = channel.device
-        return cls(order.to(to), rank.to(to), empty, [_Chunk(states.to(to), runs) for states, runs in chunks])
+    chunks: list[tuple[Tensor, list[_Run]]]  # indices of states that are tabled at the same time; n: no state
 
 
 @lru_cache(maxsize=128)  # by value, so that it holds whatever becomes of the tensor
-def _laid_out(owners: bytes, channels: int, budget: int) -> _Layout:
-    """Return the layout of int64 owners, on the CPU."""
+def _lay_out(owners: bytes, channels: int, budget: int, device: torch.device) -> _Layout:
+    """Lay out states by their int64 owners (n,), ascending, in chunks of about `budget` states."""
     bounds = np.searchsorted(np.frombuffer(owners, np.int64), np.arange(channels + 1))
     order = np.diff(bounds).argsort(kind="stable")
     begin, end = bounds[order], bounds[order + 1]
@@ -174,9 +164,9 @@ def _laid_out(owners: bytes, channels: int, budget: int) -> _Layout:
         parts[-1][0].append(states.ravel())
         parts[-1][1].append(_Run(rows, places, budget - room))
         room -= states.size
-    chunks = [_Chunk(torch.from_numpy(np.concatenate(part)), runs) for part, runs in parts]
-    rank = torch.from_numpy(order.argsort())
-    return _Layout(torch.from_numpy(order), rank, int(np.sum(begin == end)), chunks)
+    chunks = [(torch.from_numpy(np.concatenate(part)).to(device), runs) for part, runs in parts]
+    ordered, rank = (torch.from_numpy(places).to(device) for places in (order, order.argsort()))
+    return _Layout(ordered, rank, int(np.sum(begin == end)), chunks)
 
 
 def _similar(counts: np.ndarray[Any, Any], budget: int) -> Iterator[tuple[slice, int]]:

@@ -8,17 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from .config import LayerOptions
-from .initialisation import hippo_n, truncated_normal
-from .layer import DiagonalLayer, continuous_poles, discretize
-from .s5_convolution import convolution_pays, convolve
-from .s5_kernel import respond
+from .layer import DiagonalLayer, continuous_poles, discretize, hippo_n, truncated_normal
+from .s5_kernel import convolution_pays, convolve, respond
 
 
 class S5Layer(DiagonalLayer):
     """y_k = gain Re(C x_k) + D u_k with x_k = λ_bar x_{k-1} + B_bar u_k [Smith2023].
 
-    `n` counts stored states; with `conj_sym` each stands for a conjugate pair and the gain is 2. A bidirectional
-    layer runs a second scan backwards in time over the same B_bar u and reads it with a second C.
+    A bidirectional layer runs a second scan backwards in time over the same B_bar u and reads it with a second C.
 
     >>> S5Layer(width=3, n=4)(torch.zeros(2, 16, 3)).shape
     torch.Size([2, 16, 3])
@@ -26,11 +23,8 @@ class S5Layer(DiagonalLayer):
 
     def __init__(self, width: int, n: int, options: LayerOptions = LayerOptions()) -> None:  # noqa: B008 (frozen)
         """Start with poles at HiPPO-N or on a ring, random B, C, D and steps between step_min and step_max, or of 1."""
-        directions, ring = 2 if options.bidirectional else 1, options.initial_poles == "ring"
-        if ring:
-            poles, B, C = ring_system(width, n, (options.step_min, options.step_max), directions, options.conj_sym)
-        else:
-            poles, B, C = initial_system(width, n, options.blocks, directions, options.conj_sym)
+        ring = options.initial_poles == "ring"
+        poles, B, C = (ring_system if ring else hippo_system)(width, n, options)
         super().__init__(poles, options)
         self.B = nn.Parameter(torch.view_as_real(B).contiguous())  # (n, H, 2)
         self.C = nn.Parameter(torch.view_as_real(C).contiguous())  # (directions, H, n, 2)
@@ -59,12 +53,10 @@ class S5Layer(DiagonalLayer):
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """Return the outputs for the next chunk of a sequence and the state after it."""
-        self._refuse_streaming_both_ways()
         return respond(u, *self._matrices(), self.D, state)
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
-        self._refuse_streaming_both_ways()
         poles, B, C = self._matrices()
         state = torch.addcmul(torch.view_as_complex((u @ B.mT).view(len(u), -1, 2)), poles, state)
         return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0].mT, self.D, u), state
@@ -76,36 +68,35 @@ class S5Layer(DiagonalLayer):
         return log_poles.exp(), torch.view_as_real(B_bar).mT.flatten(0, 1), torch.view_as_real(C).flatten(2)
 
 
-def initial_system(width: int, n: int, blocks: int, directions: int, conj_sym: bool) -> tuple[Tensor, Tensor, Tensor]:
+def hippo_system(width: int, n: int, options: LayerOptions) -> tuple[Tensor, Tensor, Tensor]:
     """Return poles (n,), B (n, H), C (directions, H, n) in complex64: random B and C seen by HiPPO-N's states.
 
     `blocks` copies of HiPPO-N share the states; with `conj_sym` the states of a block with Im > 0 are kept.
     B_bar = V^-1 B and C_bar = C V with real B and complex C, truncated normal of variance 1 / (states before halving).
     """
-    blocks = min(blocks, n)
+    blocks = min(options.blocks, n)
     kept = -(-n // blocks)  # states of a block that are stored; the last block is cut when n is no multiple
-    size = 2 * kept if conj_sym else kept
+    size = 2 * kept if options.conj_sym else kept
     poles, V = hippo_n(size)
     poles, V = poles[:kept].to(torch.complex64), V[:, :kept].to(torch.complex64)
     deviation = (blocks * size) ** -0.5
     B = V.mH @ truncated_normal(blocks, size, width, deviation=deviation).to(V.dtype)
-    C = torch.view_as_complex(truncated_normal(directions, width, blocks, size, 2, deviation=deviation)) @ V
+    parts = truncated_normal(1 + options.bidirectional, width, blocks, size, 2, deviation=deviation)
+    C = torch.view_as_complex(parts) @ V
     return poles.repeat(blocks)[:n], B.flatten(0, 1)[:n], C.flatten(2)[..., :n]
 
 
-def ring_system(
-    width: int, n: int, decays: tuple[float, float], directions: int, conj_sym: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def ring_system(width: int, n: int, options: LayerOptions) -> tuple[Tensor, Tensor, Tensor]:
     """Return poles (n,), B (n, H), C (directions, H, n) in complex64, started as in LRU [Orvieto2023].
 
     The poles λ_bar of a step of 1 are spread evenly over the area of a ring, or of its half with Im > 0 with
-    `conj_sym`, where a state decays by the factor e^-decay in a step. B_bar = sqrt(1 - |λ_bar|^2) times normal numbers,
-    so that white noise drives all states alike; B is what the zero-order hold turns into that.
+    `conj_sym`, where a state decays by e^-step_max to e^-step_min in a step. B_bar = sqrt(1 - |λ_bar|^2) times normal
+    numbers, so that white noise drives all states alike; B is what the zero-order hold turns into that.
     """
-    slowest, fastest = (math.exp(-2 * decay) for decay in decays)
+    slowest, fastest = math.exp(-2 * options.step_min), math.exp(-2 * options.step_max)
     squared = torch.empty(n).uniform_(fastest, slowest)
-    angle = torch.empty(n).uniform_(0 if conj_sym else -math.pi, math.pi)
+    angle = torch.empty(n).uniform_(0 if options.conj_sym else -math.pi, math.pi)
     poles = torch.complex(squared.log() / 2, angle)
     B_bar = (1 - squared).sqrt()[:, None] * torch.randn(n, width, dtype=torch.complex64) / math.sqrt(width)
-    C = torch.randn(directions, width, n, dtype=torch.complex64) * math.sqrt(2 / n)
+    C = torch.randn(1 + options.bidirectional, width, n, dtype=torch.complex64) * math.sqrt(2 / n)
     return poles, B_bar / discretize(poles, torch.ones(n), "zoh")[1][:, None], C
