@@ -284,3 +284,11 @@ def test_masked_states_stay_silent_through_training(bidirectional):
     with torch.no_grad():
         alone.C[:, :, [1, 4]] = 0
     torch.testing.assert_close(layer(u), alone(u))
+
+
+def test_a_layer_that_reads_backwards_refuses_states_made_by_hand():
+    layer = S5Layer(2, 3, LayerOptions(bidirectional=True))
+    state = torch.zeros(1, 3, dtype=torch.complex64)
+    for call, u in ((layer.stream, torch.zeros(1, 4, 2)), (layer.step, torch.zeros(1, 2))):
+        with pytest.raises(InputError, match="needs the whole sequence"):
+            call(u, state)

@@ -43,9 +43,13 @@ class DiagonalLayer(nn.Module):
 
     def initial_state(self, batch: int) -> Tensor:
         """Return the silent state (batch, n), which a stream starts from."""
+        self.check_streaming()
+        return self.pole_re.new_zeros(batch, len(self.pole_re), dtype=self.pole_re.dtype.to_complex())
+
+    def check_streaming(self) -> None:
+        """Refuse to stream a layer that also reads backwards."""
         if self.bidirectional:
             raise InputError("A bidirectional layer needs the whole sequence; only unidirectional models stream.")
-        return self.pole_re.new_zeros(batch, len(self.pole_re), dtype=self.pole_re.dtype.to_complex())
 
 
 def continuous_poles(pole_re: Tensor, pole_im: Tensor, form: str) -> Tensor:

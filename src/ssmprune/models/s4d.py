@@ -62,6 +62,7 @@ class S4DLayer(DiagonalLayer):
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """Return the outputs for the next chunk of a sequence and the state after it."""
+        self.check_streaming()
         poles, B_bar = self._matrices()
         outputs = []
         for part in torch.split(u, steps_at_once(max(1, len(u) * len(poles))), dim=1):
@@ -72,6 +73,7 @@ class S4DLayer(DiagonalLayer):
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
+        self.check_streaming()
         poles, B_bar = self._matrices()
         state = torch.addcmul(self._drive(u, B_bar), poles, state)
         return torch.addcmul(self._read_out(state), self.D, u), state

@@ -53,10 +53,12 @@ class S5Layer(DiagonalLayer):
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
         """Return the outputs for the next chunk of a sequence and the state after it."""
+        self.check_streaming()
         return respond(u, *self._matrices(), self.D, state)
 
     def step(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, H)
         """Return the output for the next token and the state after it."""
+        self.check_streaming()
         poles, B, C = self._matrices()
         state = torch.addcmul(torch.view_as_complex((u @ B.mT).view(len(u), -1, 2)), poles, state)
         return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0].mT, self.D, u), state
