@@ -11,12 +11,9 @@ import pytest
 import torch
 
 import ssmprune as sp
-import tiny_data
 from ssmprune import tasks
 from ssmprune.bisection import largest_within
 from ssmprune.methods import LAMP
-from ssmprune.models.classifier import Classifier
-from ssmprune.models.config import Config
 from ssmprune.sweeps import (
     FULL,
     Key,
@@ -32,35 +29,22 @@ from ssmprune.sweeps import (
     open_results,
     runners,
 )
-from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
 from ssmprune_paper import search
 from ssmprune_paper.models_of_cells import measure_speed
 from ssmprune_paper.query import Query
 from ssmprune_paper.search import Search, sweep_and_search
+from tiny_sweep import PLAN, write_models
 
 to_the_end = cells._answer
-SPEECH = Config("s5", inputs=1, outputs=3, width=4, states=(4, 4), norm="layer", step_min=1e-4)
-PLAN = Sweep(methods=["last", "random", "surgeon", "unstructured-random"], ratios=[0.5, 1.0], seeds=[0, 1], examples=20)
 NONE = Search([], 0)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """A folder with data and three checkpoints with cards."""
-    root = tmp_path_factory.mktemp("sweep")
-    tiny_data.write_mnist(root)
-    tiny_data.write_speech(root)
-    torch.manual_seed(0)
-    mnist = Config("s5", inputs=1, outputs=10, width=4, states=(6, 6), norm="layer")
-    models = {"one": (mnist, "smnist"), "two": (replace(mnist, family="s4d", states=(12, 12)), "smnist")}
-    for name, (config, task) in {**models, "spoken": (SPEECH, "speech")}.items():
-        sp.save(Classifier(config), root / f"{name}.safetensors")
-        write_card(
-            root / f"{name}.safetensors", {"task": task, "task_parameters": {}, "seed": 0, "model": config.family}
-        )
-    return root
+    return write_models(tmp_path_factory.mktemp("sweep"))
 
 
 def searched(root: Path, out: Path, plan: Sweep, wanted: Search, name: str) -> Results:

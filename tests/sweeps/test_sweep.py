@@ -15,7 +15,6 @@ import pytest
 import torch
 
 import ssmprune as sp
-import tiny_data
 from ssmprune import registry, tasks
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models.classifier import Classifier
@@ -23,31 +22,18 @@ from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, runners, sweeping
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweeping import Session, Sweep, entries, load_subject, sweep
-from ssmprune.tasks.cards import write_card
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
-from tiny_sweep import swept
+from tiny_sweep import SPEECH, swept, write_models
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"
 to_the_end = cells._answer
-SPEECH = Config("s5", inputs=1, outputs=3, width=4, states=(4, 4), norm="layer", step_min=1e-4)
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """A folder with data and three checkpoints with cards."""
-    root = tmp_path_factory.mktemp("sweep")
-    tiny_data.write_mnist(root)
-    tiny_data.write_speech(root)
-    torch.manual_seed(0)
-    mnist = Config("s5", inputs=1, outputs=10, width=4, states=(6, 6), norm="layer")
-    models = {"one": (mnist, "smnist"), "two": (replace(mnist, family="s4d", states=(12, 12)), "smnist")}
-    for name, (config, task) in {**models, "spoken": (SPEECH, "speech")}.items():
-        sp.save(Classifier(config), root / f"{name}.safetensors")
-        write_card(
-            root / f"{name}.safetensors", {"task": task, "task_parameters": {}, "seed": 0, "model": config.family}
-        )
-    return root
+    return write_models(tmp_path_factory.mktemp("sweep"))
 
 
 @pytest.fixture(scope="module")
