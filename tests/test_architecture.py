@@ -25,7 +25,7 @@ ROOMS = (
     *("errors", "arrays", "files", "trees", "registry", "progress"),
     *("core", "methods", "planning"),
     "quantisation.grid",  # which checkpoints are read with; the room's other half works on models
-    *("bisection", "models", "adapters", "pruned_modules", "calibration", "pruning", "budgets"),
+    *("models", "adapters", "pruned_modules", "calibration", "pruning", "budgets"),
     *("recovery", "quantisation", "deploy", "tasks", "training", "sweeps", "report", "testing", "cli"),
 )
 NEARLY_EVERYWHERE = {"errors", "arrays", "registry", "progress"}  # the picture leaves out what most rooms import

@@ -9,8 +9,7 @@ import families
 import ssmprune as sp
 from calibrated import model
 from ssmprune import adapters, budgets, pruning
-from ssmprune.bisection import ratio_for
-from ssmprune.budgets import search
+from ssmprune.budgets import ratio_for, search
 from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.methods import RANDOM
 from ssmprune.models.classifier import Classifier

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import ssmprune as sp
-from ssmprune.bisection import ratio_for
+from ssmprune.budgets import ratio_for
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import ssmprune as sp
-from ssmprune.bisection import ratio_for
-from ssmprune.budgets import search
+from ssmprune.budgets import ratio_for, search
 from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery

@@ -9,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ssmprune_paper"
 NAMES = ("adapters", "core", "methods", "models", "recovery", "report", "sweeps", "tasks", "training")
 ROOMS = {"ssmprune", *(f"ssmprune.{name}" for name in NAMES)}
-FLOOR = {f"ssmprune.{module}" for module in ("arrays", "bisection", "errors", "files", "progress")}  # plain modules
+FLOOR = {f"ssmprune.{module}" for module in ("arrays", "budgets", "errors", "files", "progress")}  # plain modules
 
 
 def names_of_ssmprune(path: Path) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ import torch
 
 import ssmprune as sp
 from ssmprune import tasks
-from ssmprune.bisection import largest_within
 from ssmprune.methods import LAMP
 from ssmprune.sweeps import (
     FULL,
@@ -32,6 +31,7 @@ from ssmprune.sweeps import (
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
 from ssmprune_paper import search
+from ssmprune_paper.bisection import largest_within
 from ssmprune_paper.models_of_cells import measure_speed
 from ssmprune_paper.query import Query
 from ssmprune_paper.search import Search, sweep_and_search

@@ -22,7 +22,7 @@ fast = sp.compile(tiny)                        # the same, called from Python: f
 from typing import TYPE_CHECKING
 
 from .adapters import Adapter
-from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory, prune
+from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory
 from .calibration.collect import collect
 from .calibration.data import Sequences
 from .core import DiagonalSystem
@@ -31,7 +31,7 @@ from .methods import AIRE, LAST, SURGEON, Method, layer_adaptive, pooled, unifor
 from .models import load, save
 from .planning import Limits, Plan, certify, make_plan
 from .pruned_modules import load_pruned, save_pruned
-from .pruning import Pruning, convert, mask, read, shrink
+from .pruning import Pruning, convert, mask, prune, read, shrink
 from .tasks import get as task
 from .trees import load_tree, save_tree
 

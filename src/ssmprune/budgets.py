@@ -1,29 +1,29 @@
-"""Budgets: what pruning may cost, or has to reach, in place of a ratio; and `prune`, which takes either.
+"""Budgets: what pruning may cost, or has to reach, in place of a ratio; and the search for that ratio.
 
-`search` finds the ratio. Of budgets that limit a loss it takes the largest ratio within them; of those that ask for a
-small or fast model, the smallest that gives one. Both count states, and both measure the model that is returned: the
-states that stay re-fitted, where there are data, and with all else that is done to it.
+Of budgets that limit a loss, `search` takes the largest ratio within them; of those that ask for a small or fast model,
+the smallest that gives one. Both count states, and both measure the model that is returned: the states that stay
+re-fitted, where there are data, and with all else that is done to it. Budgets that ship are called like functions, so
+their classes have lower-case names.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import NormalDist, median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from .adapters import Adapter
 from .arrays import is_number
-from .bisection import GRID, ROUNDING, largest_near, largest_within, last_within, ratio_for, removed_at
 from .calibration.collect import collect_states
 from .calibration.data import Sequences
 from .core.moments import moment_bytes
 from .errors import InputError, need_torch
-from .methods import Method
+from .methods.allocation import kept_count
 from .planning.certificates import (
     Certificate,
     Comparison,
@@ -33,20 +33,21 @@ from .planning.certificates import (
     energy_lost,
     energy_lost_by_plan,
 )
-from .planning.make import Limits
 from .planning.plan import Plan
-from .pruning import Pruning, read, refuse_beyond_memory
+from .pruning import Goal, Pruning, read, refuse_beyond_memory
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier
 
 Model = TypeVar("Model")
 Finish: TypeAlias = Callable[[Any, list[Sequences] | None], Any]  # (pruned model, calibration data) -> final model
+GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
+DIGITS = 10**6  # a ratio of six digits names a count of up to a million states exactly
+ROUNDING = 1e-9  # losses are differences of shares, which are exact up to this
 TIMED_RUNS = 5
 
 
-@dataclass(eq=False)
-class Budget(ABC):
+class Budget(Goal):
     """A measurement of a pruned model and the largest value it may take.
 
     Subclass it to limit something else; give it to `prune` where a ratio stands, alone or in a list with others.
@@ -61,12 +62,19 @@ class Budget(ABC):
     ['max_parameters 100: came to 90 numbers']
     """
 
-    limit: float
     name: ClassVar[str]
     unit: ClassVar[str] = ""
     grows_with_ratio: ClassVar[bool] = True  # True for losses; False for size and time
     on_grid_first: ClassVar[bool] = False  # try the ratios of the paper before bisecting, as values may jump
     starts_from_layers: ClassVar[bool] = False  # the search starts where layers re-fitted one by one keep the budget
+    meaning: ClassVar[str] = ""  # of the limit, for the error about a negative or too large one; "": any is right
+    most: ClassVar[float] = math.inf
+
+    def __init__(self, limit: float) -> None:
+        """Set the largest value that is within the budget."""
+        if self.meaning and (not is_number(limit) or not 0 <= limit <= self.most):  # also for NaN
+            raise InputError(f"{self.meaning}; got {limit!r}.")
+        self.limit = limit
 
     @abstractmethod
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
@@ -95,6 +103,18 @@ class Budget(ABC):
             holds = f" holds without pruning: the model has {self.write(value)}"
             outcome = " allows no pruning" if self.grows_with_ratio else holds
         return f"{self.name} {self.limit:g}{outcome}"
+
+    def find(self, pruning: Pruning[Any], goals: Sequence[object]) -> Plan:
+        """Search for the plan that keeps all these budgets, of which this is one; `prune` calls it."""
+        budgets = [goal for goal in goals if isinstance(goal, Budget)]
+        if other := [goal for goal in goals if not isinstance(goal, Budget)]:
+            raise InputError(
+                f"Several budgets are a list, as in [max_loss(1, data), max_memory(0.2)]; one of them is {other[0]!r}."
+            )
+        found = search(budgets, pruning)
+        if not found.ratio:
+            warnings.warn(f"Nothing was pruned: {'; '.join(found.notes)}.", stacklevel=3)
+        return found.plan
 
 
 @dataclass(frozen=True)
@@ -176,42 +196,52 @@ class _Trials(Generic[Model]):
         return self.plans[ratio]
 
     def finished(self, ratio: float) -> Model | None:
-        if self.finish is None:
-            return None
-        model: Model = self.finish(self.pruning.shrink(self.plan(ratio)), self.pruning.batches)
-        return model
+        return None if self.finish is None else self.finish(self.pruning.shrink(self.plan(ratio)), self.pruning.batches)
 
     def value(self, budget: Budget, ratio: float) -> float:
-        if (budget, ratio) not in self.values:
-            self.values[budget, ratio] = self._measure(budget, ratio)
-        return self.values[budget, ratio]
+        if (budget, ratio) in self.values:
+            return self.values[budget, ratio]
+        if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size
+            small = self.pruning.shrink(self.pruning.choose_states(ratio))
+            value = budget.measure(small if self.finish is None else self.finish(small, None), self.pruning)
+        elif self.finish is None:
+            value = budget.measure_plan(self.plan(ratio), self.pruning)
+        else:
+            value = budget.measure(self.finished(ratio), self.pruning)
+        self.values[budget, ratio] = value
+        return value
 
     def kept(self, budgets: Sequence[Budget], ratio: float) -> bool:
         return all(budget.allows(self.value(budget, ratio)) for budget in budgets)
 
-    def _measure(self, budget: Budget, ratio: float) -> float:
-        if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size
-            small = self.pruning.shrink(self.pruning.choose_states(ratio))
-            return budget.measure(small if self.finish is None else self.finish(small, None), self.pruning)
-        if self.finish is None:
-            return budget.measure_plan(self.plan(ratio), self.pruning)
-        return budget.measure(self.finished(ratio), self.pruning)
-
 
 def _largest(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
-    """Find the largest ratio that keeps all these budgets, whose values grow with it."""
+    """Find the largest ratio that keeps all these budgets, whose values grow with it: by the grid, then by states."""
     pruning, states = trials.pruning, trials.pruning.states
-    first = losses[0]
-    if len(losses) == 1 and first.starts_from_layers and pruning.batches is not None and trials.finish is None:
-        start = largest_within(
-            lambda ratio: first.measure_plan(pruning.plan_each_layer(ratio), pruning), first.limit, states, GRID[-1:]
-        ).exact
-        removed = largest_near(
-            removed_at(start, states), states, lambda count: trials.kept(losses, ratio_for(count, states))
-        )
-        return ratio_for(removed, states)
+
+    def within(count: int) -> bool:
+        return trials.kept(losses, ratio_for(count, states))
+
+    if len(losses) == 1 and losses[0].starts_from_layers and pruning.batches is not None and trials.finish is None:
+        return ratio_for(largest_near(_largest_by_layers(losses[0], pruning), states, within), states)
     grid = GRID if any(budget.on_grid_first for budget in losses) else GRID[-1:]
-    return largest_within(lambda ratio: not trials.kept(losses, ratio), 0, states, grid).exact
+    above = 1.0
+    for ratio in (*reversed(grid), 0.0):
+        if not ratio or trials.kept(losses, ratio):
+            break
+        above = ratio
+    on_grid = removed_at(ratio, states)
+    removed = last_within(on_grid, removed_at(above, states), within)
+    return ratio if removed == on_grid else ratio_for(removed, states)
+
+
+def _largest_by_layers(loss: Budget, pruning: Pruning[Any]) -> int:
+    """Find how many states can go where each layer is re-fitted by itself, which is quicker than one after another."""
+
+    def within(count: int) -> bool:
+        return loss.allows(loss.measure_plan(pruning.plan_each_layer(ratio_for(count, pruning.states)), pruning))
+
+    return pruning.states if within(pruning.states) else last_within(0, pruning.states, within)
 
 
 def _smallest(sizes: Sequence[Budget], trials: _Trials[Any]) -> float:
@@ -228,10 +258,71 @@ def _smallest(sizes: Sequence[Budget], trials: _Trials[Any]) -> float:
     return ratio_for(too_few + 1, states)
 
 
-class MaxEnergy(Budget):
-    """The largest share of its output's energy that a layer loses."""
+def largest_near(start: int, most: int, within: Callable[[int], bool]) -> int:
+    """Find a count that is within while one more is not, in ever longer steps from a guess; 0 counts as within.
+
+    >>> largest_near(60, 100, lambda count: count <= 57), largest_near(3, 100, lambda count: True)
+    (57, 100)
+    """
+    step = 1
+    if not start or within(start):
+        low = start
+        while low + step <= most and within(low + step):
+            low, step = low + step, 2 * step
+        return last_within(low, min(most + 1, low + step), within)
+    high = start
+    while high - step > 0 and not within(high - step):
+        high, step = high - step, 2 * step
+    return last_within(max(0, high - step), high, within)
+
+
+def last_within(low: int, high: int, within: Callable[[int], bool]) -> int:
+    """Find a count that is within while one more is not, given one that is and a higher one that is not.
+
+    >>> last_within(0, 100, lambda count: count <= 57)
+    57
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low
+
+
+def most_trials(states: int) -> int:
+    """Return how many ratios a search that begins on the grid tries at most.
+
+    >>> most_trials(256)
+    15
+    """
+    widest = max(above - below for below, above in pairwise(removed_at(ratio, states) for ratio in (0.0, *GRID)))
+    return len(GRID) + max(widest - 1, 0).bit_length()
+
+
+def ratio_for(removed: int, states: int) -> float:
+    """Return a short decimal ratio that removes exactly so many of the states.
+
+    >>> ratio_for(1, 3), ratio_for(57, 100)
+    (0.333333, 0.57)
+    """
+    return removed * DIGITS // states / DIGITS
+
+
+def removed_at(ratio: float, states: int) -> int:
+    """Return how many states go at a ratio: all but floor(states (1 - ratio)), on the ratio as it is written."""
+    return states - kept_count(states, ratio)
+
+
+class max_energy(Budget):
+    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise.
+
+    >>> import ssmprune as sp
+    >>> small = sp.prune(sp.S5Layer(2, 20), max_energy(0.1))
+    >>> len(small.pole_re) < 20
+    True
+    """
 
     name, starts_from_layers = "max_energy", True
+    meaning, most = "max_energy is a share of a layer's output energy, from 0 to 1", 1.0
 
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
         """Compare the layers of two models."""
@@ -242,31 +333,59 @@ class MaxEnergy(Budget):
         return max(energy_lost_by_plan(plan, pruning.systems, pruning.moments).values())
 
 
-class MaxGain(Budget):
-    """The largest gain of a layer's error, as a share of the layer's gain."""
+class max_gain(Budget):
+    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own.
 
-    name = "max_gain"
+    >>> max_gain(0.1).limit
+    0.1
+    """
+
+    name, meaning = "max_gain", "max_gain is a share of a layer's gain, from 0"
 
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
         """Compare the layers of two models."""
-        return self._largest(certify_model(pruning, model))
+        return _largest_gain(certify_model(pruning, model))
 
     def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
         """Compute it from the states that go."""
-        return self._largest(certify(plan, pruning.systems))
-
-    def _largest(self, certificates: Mapping[str, Certificate]) -> float:
-        return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates.values())
+        return _largest_gain(certify(plan, pruning.systems))
 
 
-@dataclass(eq=False)
-class MaxLoss(Budget):
-    """The accuracy that is lost, in points."""
+def _largest_gain(certificates: Mapping[str, Certificate]) -> float:
+    return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates.values())
+
+
+class max_loss(Budget):
+    """Limit the loss of accuracy to this many points (hundredths).
+
+    validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function that gives a model's
+        accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
+
+    >>> import ssmprune as sp
+    >>> small = sp.prune(sp.S5Layer(2, 20), max_loss(1, lambda model: 0.9 if len(model.pole_re) > 5 else 0.5))
+    >>> len(small.pole_re)
+    6
+    """
 
     name, unit, on_grid_first = "max_loss", "points", True
+    meaning, most = "max_loss is a number of points of accuracy, from 0 to 100", 100.0
 
-    accuracy: Callable[[Any], float]  # of a model, from 0 to 1
-    _whole: tuple[Any, float] | None = field(init=False, default=None)  # an unpruned model and its accuracy
+    def __init__(self, points: float, validation: Callable[[Any], float] | Iterable[Any]) -> None:
+        """Set the points, and how accuracy is measured."""
+        super().__init__(points)
+        self._whole: tuple[Any, float] | None = None  # an unpruned model and its accuracy
+        if callable(validation):
+            self.accuracy = validation
+        elif isinstance(validation, Iterable):
+            need_torch()
+            from .calibration.answers import Accuracy
+
+            self.accuracy = Accuracy(list(validation))
+        else:
+            raise InputError(
+                "max_loss takes labelled batches, or a function that gives a model's accuracy; got "
+                f"{type(validation).__name__}."
+            )
 
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
         """Count the right answers of two models."""
@@ -287,152 +406,41 @@ class MaxLoss(Budget):
         return self._whole[1]
 
 
-class MaxMemory(Budget):
-    """Million bytes of a model's tensors."""
-
-    name, unit, grows_with_ratio = "max_memory", "MB", False
-
-    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
-        """Count bytes."""
-        return megabytes_of(model)
-
-
-@dataclass(eq=False)
-class MaxLatency(Budget):
-    """Milliseconds that a model takes for these inputs."""
-
-    name, unit, grows_with_ratio = "max_latency", "ms", False
-
-    inputs: tuple[Any, ...]
-
-    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
-        """Run the model a few times."""
-        return milliseconds_of(model, self.inputs)
-
-
-def max_energy(share: float) -> Budget:
-    """Limit the share of its output's energy that any layer loses: on the data, or without any for white noise.
-
-    >>> import ssmprune as sp
-    >>> small = sp.prune(sp.S5Layer(2, 20), max_energy(0.1))
-    >>> len(small.pole_re) < 20
-    True
-    """
-    _check("max_energy is a share of a layer's output energy, from 0 to 1", share, 1)
-    return MaxEnergy(share)
-
-
-def max_gain(share: float) -> Budget:
-    """Limit the gain (exact H-infinity norm) of every layer's error to this share of the layer's own.
-
-    >>> max_gain(0.1).limit
-    0.1
-    """
-    _check("max_gain is a share of a layer's gain, from 0", share)
-    return MaxGain(share)
-
-
-def max_loss(points: float, validation: Callable[[Any], float] | Iterable[Any]) -> Budget:
-    """Limit the loss of accuracy to this many points (hundredths).
-
-    validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function that gives a model's
-        accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
-
-    >>> import ssmprune as sp
-    >>> small = sp.prune(sp.S5Layer(2, 20), max_loss(1, lambda model: 0.9 if len(model.pole_re) > 5 else 0.5))
-    >>> len(small.pole_re)
-    6
-    """
-    _check("max_loss is a number of points of accuracy, from 0 to 100", points, 100)
-    given: object = validation
-    if not callable(given) and not isinstance(given, Iterable):
-        kind = type(given).__name__
-        raise InputError(f"max_loss takes labelled batches, or a function that gives a model's accuracy; got {kind}.")
-    if callable(validation):
-        return MaxLoss(points, validation)
-    need_torch()
-    from .calibration.answers import Accuracy
-
-    return MaxLoss(points, Accuracy(list(validation)))
-
-
-def max_memory(megabytes: float) -> Budget:
+class max_memory(Budget):
     """Ask for a model whose tensors take at most this many million bytes.
 
     >>> import ssmprune as sp
     >>> len(sp.prune(sp.S5Layer(2, 20), max_memory(0.0005)).pole_re)
     10
     """
-    _check("max_memory is a number of megabytes", megabytes)
-    return MaxMemory(megabytes)
+
+    name, unit, grows_with_ratio = "max_memory", "MB", False
+    meaning = "max_memory is a number of megabytes"
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Count bytes."""
+        return megabytes_of(model)
 
 
-def max_latency(milliseconds: float, *inputs: Any) -> Budget:
+class max_latency(Budget):
     """Ask for a model that takes at most this many milliseconds for these inputs, on this machine as it is now.
 
     >>> import torch
     >>> max_latency(5, torch.zeros(1, 784, 2)).unit
     'ms'
     """
-    _check("max_latency is a number of milliseconds", milliseconds)
-    return MaxLatency(milliseconds, inputs)
 
+    name, unit, grows_with_ratio = "max_latency", "ms", False
+    meaning = "max_latency is a number of milliseconds"
 
-def _check(meaning: str, value: object, most: float = float("inf")) -> None:
-    if not is_number(value) or not 0 <= value <= most:  # also false for NaN
-        raise InputError(f"{meaning}; got {value!r}.")
+    def __init__(self, milliseconds: float, *inputs: Any) -> None:
+        """Set the time and the inputs."""
+        super().__init__(milliseconds)
+        self.inputs = inputs
 
-
-def prune(
-    model: Model,
-    ratio: float | Budget | Sequence[Budget],
-    method: Method | None = None,
-    *,
-    data: Iterable[Any] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
-    unstable: Literal["refuse", "keep"] = "refuse",
-    adapter: Adapter | None = None,
-) -> Model:
-    """Return a smaller copy of a model: read, plan and shrink at once.
-
-    ratio: the share of all states to prune, or a budget that finds it, as in `prune(model, max_memory(0.5))`, or
-        several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
-    method: LAST without data, the surgeon with data, unless given.
-    data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
-        on what the pruned layers before it let through.
-    limits: layers to leave alone, caps, floors, rounding.
-    unstable: "keep" leaves states with a pole on or outside the unit circle in the model instead of refusing it.
-    adapter: of a family that is not recognised by itself.
-
-    `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
-
-    >>> import torch
-    >>> from ssmprune.models.s5 import S5Layer
-    >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
-    >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
-    (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
-    """
-    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
-    budgets = _listed(ratio)
-    if not budgets:
-        return work.shrink(work.plan(ratio))  # type: ignore[arg-type]  # `plan` refuses what is no share
-    found = search(budgets, work)
-    if not found.ratio:
-        warnings.warn(f"Nothing was pruned: {'; '.join(found.notes)}.", stacklevel=2)
-    return work.shrink(found.plan)
-
-
-def _listed(ratio: float | Budget | Sequence[Budget]) -> list[Budget]:
-    """Return the budgets that stand in place of a ratio."""
-    budgets = [ratio] if isinstance(ratio, Budget) else list(ratio) if isinstance(ratio, list | tuple) else []
-    if not any(isinstance(budget, Budget) for budget in budgets):
-        return []
-    for budget in budgets:
-        if not isinstance(budget, Budget):
-            raise InputError(
-                f"Several budgets are a list, as in [max_loss(1, data), max_memory(0.2)]; one of them is {budget!r}."
-            )
-    return budgets
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Run the model a few times."""
+        return milliseconds_of(model, self.inputs)
 
 
 def energy_lost_by_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Pruning a model at a ratio, or at several; and the steps by themselves: read a model, silence states, remove them.
 
 Models are values: all that changes one returns a copy. Families are recognised; `adapter` names one with its options,
-or brings a family of the caller's own. `budgets.prune` does all of it in one call.
+or brings a family of the caller's own. `prune` does all of it in one call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, TypeVar
@@ -38,6 +39,50 @@ from .planning.make import (
 from .planning.plan import Plan
 
 Model = TypeVar("Model")
+
+
+def prune(
+    model: Model,
+    ratio: float | Goal | Sequence[Goal],
+    method: Method | None = None,
+    *,
+    data: Iterable[Any] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    unstable: Literal["refuse", "keep"] = "refuse",
+    adapter: Adapter | None = None,
+) -> Model:
+    """Return a smaller copy of a model: read, plan and shrink at once.
+
+    ratio: the share of all states to prune, or a `Budget` that finds it, as in `prune(model, max_memory(0.5))`, or
+        several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
+    method: LAST without data, the surgeon with data, unless given.
+    data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
+        on what the pruned layers before it let through.
+    limits: layers to leave alone, caps, floors, rounding.
+    unstable: "keep" leaves states with a pole on or outside the unit circle in the model instead of refusing it.
+    adapter: of a family that is not recognised by itself.
+
+    `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
+
+    >>> import torch
+    >>> from ssmprune.models.s5 import S5Layer
+    >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
+    >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
+    (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
+    """
+    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
+    goals = list(ratio) if isinstance(ratio, list | tuple) else [ratio]
+    first = next((goal for goal in goals if isinstance(goal, Goal)), None)
+    plan = work.plan(ratio) if first is None else first.find(work, goals)  # type: ignore[arg-type]  # `plan` refuses it
+    return work.shrink(plan)
+
+
+class Goal(ABC):
+    """What may stand in place of a ratio and finds it: the base class of `budgets.Budget`."""
+
+    @abstractmethod
+    def find(self, pruning: Pruning[Any], goals: Sequence[object]) -> Plan:
+        """Return the plan that reaches all these goals, of which this is one."""
 
 
 def read(
@@ -208,7 +253,7 @@ class Pruning(Generic[Model]):
     @cached_property
     def scores(self) -> Scores:
         """What the method thinks of every state, at whatever ratio; data are looked at when it asks."""
-        return score_states(self.systems, self._method, gather_evidence(self.systems, self._measure, self.seed))
+        return score_states(self.systems, self._method, gather_evidence(self.systems, self._moments_of, self.seed))
 
     def choose_states(self, ratio: float) -> Plan:
         """Decide which states go, and leave the others as they are."""
@@ -241,7 +286,7 @@ class Pruning(Generic[Model]):
     def _method(self) -> Method:
         return self.method if self.method is not None else LAST if self.data is None else SURGEON
 
-    def _measure(self, layer: str) -> Moments:
+    def _moments_of(self, layer: str) -> Moments:
         return white_noise(self.systems[layer]) if self.moments is None else self.moments[layer]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune import make_plan, read
-from ssmprune.bisection import ROUNDING
+from ssmprune.budgets import ROUNDING
 from ssmprune.core import DiagonalSystem
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST

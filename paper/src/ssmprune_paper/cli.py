@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
-from ssmprune.bisection import GRID
+from ssmprune.budgets import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
 from ssmprune.report import Table, markdown

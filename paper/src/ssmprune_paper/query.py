@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ssmprune.bisection import ROUNDING, Largest, largest_within
+from ssmprune.budgets import ROUNDING
 from ssmprune.methods import LAST
 from ssmprune.sweeps import FULL, Cell, Results
 
+from .bisection import Largest, largest_within
 from .paper import TASKS
 from .search import BUDGET, points_lost, resolution
 from .statistics import Paired, compare

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
-from ssmprune.bisection import GRID
+from ssmprune.budgets import GRID
 from ssmprune.errors import InputError, one_of, visible
 from ssmprune.files import write_atomically
 from ssmprune.report import Table, escape_markdown, markdown, write_page

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from ssmprune.bisection import ROUNDING, Largest, bisect
+from ssmprune.budgets import ROUNDING
 from ssmprune.methods import LAST
 from ssmprune.sweeps import (
     FULL,
@@ -27,6 +27,7 @@ from ssmprune.sweeps import (
     open_results,
 )
 
+from .bisection import Largest, bisect
 from .models_of_cells import restore_plans
 
 BUDGET = 1.0  # points of accuracy, the paper's

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ssmprune.bisection import Largest
 from ssmprune.errors import one_of
 from ssmprune.methods import LAST
 from ssmprune.report import Table, accuracy_table, fixed, label, method_curves
@@ -18,6 +17,7 @@ from ssmprune.sweeps import CALIBRATION, CALIBRATION_STEPS, FULL, Cell, Results
 
 from . import paper
 from .averages import at_last_ratio, average, how_chosen, magnitude, random, without_empty_papers
+from .bisection import Largest
 from .claims import claims
 from .query import Group, Query, Tested, against, lost_in_pairs
 from .statistics import compare, interval

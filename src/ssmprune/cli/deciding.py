@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from .. import budgets, tasks
-from ..bisection import most_trials
-from ..budgets import Finish, Found, search
+from ..budgets import Finish, Found, most_trials, search
 from ..errors import InputError, one_of
 from ..methods import named
 from ..models import load

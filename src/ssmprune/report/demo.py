@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..bisection import GRID
+from ..budgets import GRID
 from ..deploy.compiled import forward
 from ..deploy.timing import time_in_turns
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..bisection import GRID
+from ..budgets import GRID
 from ..calibration.refit import FEW
 from ..deploy.timing import machine
 from ..errors import InputError

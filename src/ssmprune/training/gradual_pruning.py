@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import layers_of
-from ..bisection import ratio_for
+from ..budgets import ratio_for
 from ..calibration.collect import collect
 from ..errors import InputError, one_of
 from ..methods import SURGEON, named

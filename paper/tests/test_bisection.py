@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssmprune.bisection import GRID, Largest, largest_within, most_trials, ratio_for
+from ssmprune.budgets import GRID, ratio_for
 from ssmprune.errors import InputError
 from ssmprune.methods.allocation import kept_count
+from ssmprune_paper.bisection import Largest, largest_within
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))
@@ -38,27 +39,9 @@ def _next(found: Largest) -> float:
     return min([1.0, *(ratio for ratio in GRID if ratio > found.on_grid)])
 
 
-@given(st.data())
-def test_a_ratio_names_its_count_exactly(data):
-    states = data.draw(st.integers(1, 100_000))
-    removed = data.draw(st.integers(0, states))
-    assert states - kept_count(states, ratio_for(removed, states)) == removed
-
-
 def test_nothing_is_tried_above_the_grid_and_wrong_grids_are_refused():
     tried = []
     assert largest_within(lambda ratio: tried.append(ratio) or 0, 1.0, 64, [0.2, 0.5]) == Largest(0.5, 0.5)
     assert tried == [0.5]
     with pytest.raises(InputError, match="above 0"):
         largest_within(lambda ratio: 0, 1.0, 64, [0.0, 0.5])
-
-
-@pytest.mark.parametrize("states", [1, 3, 10, 16, 100, 257])
-def test_no_search_tries_more_ratios_than_is_said(states):
-    def count(budget):
-        tried = []
-        largest_within(lambda ratio: tried.append(ratio) or ratio, budget, states)
-        return len(tried)
-
-    most = max(count(removed / states - 1e-6) for removed in range(states + 1))
-    assert most <= most_trials(states) <= most + 1
