@@ -35,14 +35,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 
 import ssmprune as sp
-from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.cli import main as main_of_cli
 from ssmprune.cli.importing import import_model
 from ssmprune.errors import InputError
 from ssmprune.files import save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning.make import make_plan
 from ssmprune.planning.plan import Plan
 from ssmprune.quantisation import quantize
 from ssmprune.recovery.resume import load_state, save_state
@@ -375,8 +373,8 @@ def write_corpus() -> None:
     for name, (source, bits) in QUANTISED.items():
         sp.save(quantize(sp.load(CORPUS / source), bits), CORPUS / name)
     model = sp.load(CORPUS / "s5.safetensors")
-    made = make_plan(sp.read(model), 0.4)
-    refit_in_sequence(made, model, [torch.randn(4, 12, 2)]).save(CORPUS / "plan.safetensors")
+    made = sp.make_plan(sp.read(model), 0.4)
+    sp.Pruning(model, sp.LAST, data=[torch.randn(4, 12, 2)]).plan(0.4).save(CORPUS / "plan.safetensors")
     save_state(CORPUS / "state.safetensors", *trained(), Position(step=1), {"seed": 0})
     golden = CORPUS.parent / "golden" / "s5_flax_uni_gelu_complexnormal.msgpack"
     save_tree(load_tree(golden), CORPUS / "flax.msgpack")

@@ -6,7 +6,8 @@ import torch
 
 import reference
 import ssmprune as sp
-from ssmprune.core.layout import ChannelLayout
+from ssmprune.calibration.data import SEQUENCES, take
+from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -43,7 +44,7 @@ def features(system, u):
 
 def moments(system, sequences, steps):
     """Means over the steps given for each sequence, in the layout of `Moments`."""
-    layout = ChannelLayout.of(system)
+    layout = system.layout
     gram = cross = power = 0
     for u, counted in zip(sequences, steps, strict=True):
         z = features(system, u)
@@ -55,3 +56,10 @@ def moments(system, sequences, steps):
             power = power + own**2
     count = sum(map(len, steps))
     return gram / count, cross / count, power / count
+
+
+def refit_on_data(plan, net, batches, sequences=SEQUENCES, **options):
+    """Re-fit a plan in sequence on as many sequences of data as `prune` would take."""
+    systems = sp.read(net, adapter=options.get("adapter"))
+    plan.check(systems)
+    return refit_in_sequence(plan, net, systems, take(batches, sequences), **options)

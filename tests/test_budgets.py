@@ -8,7 +8,7 @@ import ssmprune as sp
 from calibrated import KINDS, kinds, model
 from ssmprune import budgets
 from ssmprune.budgets import certify_model, energy_lost_by_model, search
-from ssmprune.calibration.answers import Accuracy
+from ssmprune.calibration.record import Accuracy
 from ssmprune.models.checkpoint import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config

@@ -7,14 +7,14 @@ from torch import nn
 
 import families
 import ssmprune as sp
-from calibrated import model
+from calibrated import model, refit_on_data
 from ssmprune import adapters, budgets, pruning
 from ssmprune.budgets import ratio_for, search
-from ssmprune.calibration.refit import refit_in_sequence
+from ssmprune.calibration.collect import collect_states
 from ssmprune.methods import RANDOM
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning import plan_from_scores, refit
+from ssmprune.planning import plan_from_scores, refit_each_layer
 from ssmprune.planning.certificates import energy_lost_by_plan
 
 X = torch.randn(6, 60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -134,8 +134,8 @@ def test_with_data_what_any_method_leaves_is_refitted_in_sequence(family, method
     net = model(family)
     moments = sp.collect(net, [X])
     chosen = sp.make_plan(sp.read(net), 0.5, method, moments=moments)
-    expected = refit_in_sequence(chosen, net, [X])
-    monkeypatch.setattr(pruning, "refit", lambda *_: pytest.fail("re-fitted only to be thrown away"))
+    expected = refit_on_data(chosen, net, [X])
+    monkeypatch.setattr(pruning, "refit_each_layer", lambda *_: pytest.fail("re-fitted only to be thrown away"))
     plan = sp.Pruning(net, method, data=[X]).plan(0.5)
     assert plan.title == expected.title
     for layer, C in expected.C.items():
@@ -157,10 +157,8 @@ def test_without_data_a_plan_is_that_of_make_plan(method):
 
 def test_data_are_looked_at_once_and_only_for_methods_that_ask(monkeypatch):
     calls = []
-    collect = pruning.collect_states
-    monkeypatch.setattr(
-        pruning, "collect_states", lambda *given, **options: calls.append(1) or collect(*given, **options)
-    )
+    path = "ssmprune.calibration.collect.collect_states"
+    monkeypatch.setattr(path, lambda *given, **options: calls.append(1) or collect_states(*given, **options))
     for method, count in ((sp.LAST, 0), (sp.SURGEON, 1)):
         calls.clear()
         work = sp.Pruning(model("s5"), method, data=[X])
@@ -226,8 +224,11 @@ def test_data_may_be_of_another_precision_than_the_model():
         (lambda net: sp.mask(net, None), "plan is what ssmprune.make_plan or Plan.load returns; got NoneType"),
         (lambda net: sp.shrink(net, "plan.safetensors"), "plan is what .* returns; got str"),
         (lambda net: sp.convert(net, 0.5), "plan is what .* returns; got float"),
-        (lambda net: refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=None), "ridge is .* got None"),
-        (lambda net: refit(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=-1), "at least 0; got -1"),
+        (
+            lambda net: refit_each_layer(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=None),
+            "ridge is .* got None",
+        ),
+        (lambda net: refit_each_layer(sp.make_plan(sp.read(net), 0.5), sp.read(net), ridge=-1), "at least 0; got -1"),
         (lambda net: sp.save(nn.Sequential(net), "model.safetensors"), "own classifiers; this is Sequential"),
     ],
 )

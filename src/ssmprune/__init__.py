@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from .adapters import Adapter
 from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory
-from .calibration.collect import collect
 from .calibration.data import Sequences
 from .core import DiagonalSystem
 from .errors import InputError, names_that_need_torch
@@ -36,6 +35,7 @@ from .tasks import get as task
 from .trees import load_tree, save_tree
 
 if TYPE_CHECKING:
+    from .calibration.collect import collect as collect
     from .deploy import compile as compile
     from .deploy import export_c as export_c
     from .deploy import export_onnx as export_onnx
@@ -108,6 +108,7 @@ __getattr__ = names_that_need_torch(
     {
         **dict.fromkeys(["compile", "export_c", "export_onnx"], "deploy"),
         "Classifier": "models.classifier",
+        "collect": "calibration.collect",
         "S4DLayer": "models.s4d",
         "S5Layer": "models.s5",
         "evaluate": "training",

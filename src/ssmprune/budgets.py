@@ -19,7 +19,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from .arrays import is_number
-from .calibration.collect import collect_states
 from .calibration.data import Sequences
 from .core.moments import moment_bytes
 from .errors import InputError, need_torch
@@ -378,7 +377,7 @@ class max_loss(Budget):
             self.accuracy = validation
         elif isinstance(validation, Iterable):
             need_torch()
-            from .calibration.answers import Accuracy
+            from .calibration.record import Accuracy
 
             self.accuracy = Accuracy(list(validation))
         else:
@@ -470,6 +469,8 @@ def _lost(pruning: Pruning[Classifier], comparisons: Mapping[str, Comparison]) -
         return energy_lost(comparisons)
     systems = {path: comparison.difference for path, comparison in comparisons.items()}
     refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
+    from .calibration.collect import collect_states
+
     return energy_lost(comparisons, collect_states(pruning.model, systems, pruning.batches))
 
 

@@ -16,7 +16,7 @@ from .adapters.arrays import is_torch_module
 from .adapters.base import Adapter
 from .adapters.layers import Layer, layers_of
 from .arrays import is_count
-from .core import ChannelLayout, DiagonalSystem
+from .core import DiagonalSystem
 from .errors import InputError, need_torch
 from .files import check_format, load_tensors, save_tensors
 
@@ -92,7 +92,7 @@ def _check_module(model: Any, function: str) -> None:
 
 def _states(system: DiagonalSystem) -> int | list[int]:
     """Return the number of stored states, or of those in each channel where channels have states of their own."""
-    layout = ChannelLayout.of(system)
+    layout = system.layout
     counts: list[int] = np.bincount(layout.channel, minlength=layout.channels).tolist()
     return counts[0] if system.channel is None else counts
 
@@ -119,7 +119,7 @@ def _cut(layer: Layer, states: int | list[int], path: Any) -> None:
             "build the model with the sizes it had before it was pruned."
         )
     if (counts < there).any():
-        layout = ChannelLayout.of(system)
+        layout = system.layout
         layer.shrink(np.asarray(layout.slot < counts[layout.channel]))
 
 

@@ -13,14 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
-from .calibration.collect import collect_states
 from .calibration.data import SEQUENCES, Sequences, take
-from .calibration.refit import refit_on
 from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
 from .core.system import DiagonalSystem, states_have
@@ -33,7 +31,7 @@ from .planning.make import (
     gather_evidence,
     method_name,
     plan_from_scores,
-    refit,
+    refit_each_layer,
     score_states,
 )
 from .planning.plan import Plan
@@ -248,6 +246,8 @@ class Pruning(Generic[Model]):
         """Second moments of the data; None without any."""
         if self.batches is None:
             return None
+        from .calibration.collect import collect_states
+
         return collect_states(self.model, self.systems, self.batches, adapter=self.adapter)
 
     @cached_property
@@ -266,7 +266,7 @@ class Pruning(Generic[Model]):
         chosen = self.choose_states(ratio)
         if not self._method.refits:
             return chosen
-        return refit(chosen, self.systems, self.moments)
+        return refit_each_layer(chosen, self.systems, self.moments)
 
     def plan(self, ratio: float) -> Plan:
         """Decide which states go; with data, re-fit the others one layer after the other on what pruning lets through.
@@ -275,7 +275,10 @@ class Pruning(Generic[Model]):
         """
         if self.batches is None:
             return self.plan_each_layer(ratio)
-        return refit_on(self.batches, self.choose_states(ratio), self.model, self.systems, adapter=self.adapter)
+        from .calibration.refit import refit_in_sequence
+
+        chosen, model = self.choose_states(ratio), cast(Any, self.model)
+        return refit_in_sequence(chosen, model, self.systems, self.batches, adapter=self.adapter)
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""

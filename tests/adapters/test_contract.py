@@ -14,7 +14,7 @@ from ssmprune import adapters
 from ssmprune.methods import named
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning import refit
+from ssmprune.planning import refit_each_layer
 from ssmprune.testing import check_adapter
 
 WIDTH = 4
@@ -64,7 +64,7 @@ def test_masking_shrinking_and_simulation_agree(family, data):
     systems = sp.read(model)
     plan = sp.make_plan(systems, ratio, named()[data.draw(methods)])
     if data.draw(st.booleans()):
-        plan = refit(plan, systems)
+        plan = refit_each_layer(plan, systems)
     masked, shrunk, kept = sp.mask(model, plan), sp.shrink(model, plan), plan.apply(systems)
     u = torch.randn(1, 12, WIDTH, dtype=torch.float64)
     for path, system in kept.items():

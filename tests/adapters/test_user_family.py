@@ -11,7 +11,7 @@ from torch import nn
 
 import ssmprune as sp
 from ssmprune import adapters
-from ssmprune.planning import refit
+from ssmprune.planning import refit_each_layer
 from ssmprune.testing import check_adapter
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
@@ -210,7 +210,7 @@ class CarefulRefit(RefittedLeaky):
 def test_a_refit_may_refuse_what_the_layer_cannot_hold(model):
     check_adapter(CarefulRefit(), model, run)
     systems = sp.read(model, adapter=CarefulRefit())
-    plan = refit(sp.make_plan(systems, 0.5), systems)
+    plan = refit_each_layer(sp.make_plan(systems, 0.5), systems)
     with pytest.raises(sp.InputError, match=r"Layer '0': The re.* family leaky"):
         sp.shrink(model, plan, adapter=CarefulRefit())
 

@@ -5,11 +5,12 @@ import pytest
 import torch
 
 import ssmprune as sp
+from calibrated import refit_on_data
 from ssmprune.calibration.data import count
-from ssmprune.calibration.refit import refit_in_sequence, split
+from ssmprune.calibration.refit import split
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.planning import refit
+from ssmprune.planning import refit_each_layer
 
 CHOSEN_ON = range(240)  # how cautious a re-fit is was chosen on these cases
 FRESH = range(240, 480)
@@ -70,7 +71,7 @@ def test_a_single_sequence_is_fitted_for_the_whole_models_inputs_alone():
     net = Classifier(Config("s5", 2, 3, 4, (6, 6))).double().eval()
     x = torch.randn(1, 300, 2, dtype=torch.float64)
     plan, systems = sp.make_plan(sp.read(net), 0.5), sp.read(net)
-    alone, found = refit(plan, systems, sp.collect(net, [x])), refit_in_sequence(plan, net, [x])
+    alone, found = refit_each_layer(plan, systems, sp.collect(net, [x])), refit_on_data(plan, net, [x])
     for layer, C in alone.C.items():
         np.testing.assert_allclose(found.C[layer], C, rtol=1e-4, atol=1e-6)
 

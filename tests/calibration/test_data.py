@@ -6,9 +6,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import ssmprune as sp
-from calibrated import model
+from calibrated import model, refit_on_data
 from ssmprune.calibration.data import take
-from ssmprune.calibration.refit import refit_in_sequence
 
 X = torch.randn(12, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(12) % 3 + 1  # whole numbers that could be taken for lengths
@@ -88,7 +87,7 @@ def test_two_hundred_sequences_unless_told_otherwise():
     plans = {count: sp.Pruning(net, data=many, sequences=count).plan(0.5) for count in (8, None)}
     assert plans[8].title.endswith("at 55% (asked for 50%), C and D re-fitted, on 8 sequences")
     assert {count: plan.sequences for count, plan in plans.items()} == {8: 8, None: 240}
-    assert refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, many).sequences == 200
+    assert refit_on_data(sp.make_plan(sp.read(net), 0.5), net, many).sequences == 200
     small = sp.Pruning(net, data=many, sequences=8).shrink(plans[8])
     assert all(
         torch.equal(value, small.state_dict()[name]) for name, value in sp.shrink(net, plans[8]).state_dict().items()

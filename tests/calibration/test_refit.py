@@ -10,20 +10,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ssmprune as sp
-from calibrated import features, kinds, layer_inputs, model
-from ssmprune.calibration.refit import refit_in_sequence
+from calibrated import features, kinds, layer_inputs, model, refit_on_data
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config, LayerOptions
 from ssmprune.models.s5 import S5Layer
-from ssmprune.planning import plan_from_scores, refit
+from ssmprune.planning import plan_from_scores, refit_each_layer
 
 
 @kinds
 def test_refit_explains_the_pruned_layers_output_best(family, bidirectional, delay):
     net, x = model(family, bidirectional, delay), torch.randn(4, 50, 2, dtype=torch.float64)
     systems, inputs = sp.read(net), layer_inputs(net, x)
-    plan = refit(sp.make_plan(systems, 0.5), systems, sp.collect(net, [x], every=1), ridge=0)
+    plan = refit_each_layer(sp.make_plan(systems, 0.5), systems, sp.collect(net, [x], every=1), ridge=0)
     for layer, small in plan.apply(systems).items():
         u = np.concatenate(inputs[layer])
         expected = np.concatenate([systems[layer].simulate(v) for v in inputs[layer]])
@@ -39,7 +38,7 @@ def test_refit_explains_the_pruned_layers_output_best(family, bidirectional, del
 @kinds
 def test_refit_in_sequence_fits_each_layer_to_the_whole_models(family, bidirectional, delay):
     net, x = model(family, bidirectional, delay), torch.randn(6, 40, 2, dtype=torch.float64)
-    plan = refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, x.split(2), every=1, ridge=0)
+    plan = refit_on_data(sp.make_plan(sp.read(net), 0.5), net, x.split(2), every=1, ridge=0)
     small = sp.shrink(net, plan)
     whole_inputs, small_inputs = layer_inputs(net, x), layer_inputs(small, x)
     for layer, system in sp.read(small).items():
@@ -72,8 +71,8 @@ def test_the_sequence_is_that_of_the_forward_pass():
     torch.manual_seed(0)
     net, x = Backwards().double(), torch.randn(8, 60, 3, dtype=torch.float64)
     plan = sp.make_plan(sp.read(net), 0.5)
-    alone = refit(plan, sp.read(net), sp.collect(net, [x], every=1))
-    after = refit_in_sequence(plan, net, [x], every=1, ridge=RIDGE)
+    alone = refit_each_layer(plan, sp.read(net), sp.collect(net, [x], every=1))
+    after = refit_on_data(plan, net, [x], every=1, ridge=RIDGE)
     np.testing.assert_allclose(after.C["second"], alone.C["second"], atol=1e-5)
     assert np.abs(after.C["first"] - alone.C["first"]).max() > 1e-3
     with torch.no_grad():
@@ -181,7 +180,7 @@ def test_moments_of_another_model_are_refused():
     for wrong in (other, {}):
         for use in (
             partial(sp.make_plan, found, 0.5, sp.SURGEON),
-            partial(refit, plan, found),
+            partial(refit_each_layer, plan, found),
             partial(sp.certify, plan, found),
         ):
             with pytest.raises(sp.InputError, match=r"not those of layer 'layers\.0\.ssm'"):

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 import ssmprune as sp
-from calibrated import model
+from calibrated import model, refit_on_data
 from ssmprune.calibration import record
-from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models import s5_kernel
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -45,7 +44,7 @@ class Deep(nn.Module):
 
 
 def refitted(net, x=X, **options):
-    return refit_in_sequence(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
+    return refit_on_data(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
 
 
 def same(one, other):

@@ -4,7 +4,6 @@ from hypothesis import given
 import ssmprune as sp
 from calibrated import features
 from ssmprune.core import white_noise
-from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.moments import readout, weights
 from strategies import systems
 
@@ -15,7 +14,7 @@ def test_white_noise_moments_are_the_sums_over_impulse_responses(system):
         system.poles * 0.6, system.B, system.C, channel=system.channel, channels=system.channels,
         gain=system.gain, backward_delay=system.backward_delay,
     )  # fmt: skip
-    span, layout = 80, ChannelLayout.of(system)
+    span, layout = 80, system.layout
     gram = cross = 0
     for j in range(system.inputs):
         u = np.zeros((2 * span + 1, system.inputs))
@@ -42,7 +41,7 @@ def test_unstable_states_are_silent_in_white_noise():
 @given(systems())
 def test_weights_are_the_readout_in_real_numbers(system):
     np.testing.assert_allclose(readout(system, weights(system)), system.C, rtol=1e-12)
-    layout, u = ChannelLayout.of(system), np.random.default_rng(0).normal(size=(9, system.inputs))
+    layout, u = system.layout, np.random.default_rng(0).normal(size=(9, system.inputs))
     z = np.stack([layout.spread(z_k) for z_k in features(system, u)])
     y = np.einsum("tgsa,gsaq->tgq", z, weights(system)).reshape(9, -1)
     np.testing.assert_allclose(y, system.simulate(u), atol=1e-12 * (1 + np.abs(y).max()))

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrated import features, moments
-from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.least_squares import DOUBT, RIDGES, Residual, Sample, WeightChange, fit_shrunk, most_cautious
 from ssmprune.core.moments import Moments
 from strategies import systems
 
 
 def sample(system, u, r):
-    layout, z = ChannelLayout.of(system), features(system, u)
+    layout, z = system.layout, features(system, u)
     spread = np.stack([layout.spread(z_k) for z_k in z])
     own, rest = (v[:, None] if system.channel is None else v[:, :, None] for v in (u, r))
     cross = np.einsum("tgsa,tgq->gsaq", spread, rest) / len(u)
@@ -28,7 +27,7 @@ def test_the_error_after_a_change_is_that_of_the_steps(system, seed):
     u, r = rng.normal(size=(40, system.inputs)), rng.normal(size=(40, system.inputs))
     before = sample(system, u, r)
     change = WeightChange(rng.normal(size=before.residual.cross.shape), rng.normal(size=before.residual.input.shape))
-    z = np.stack([ChannelLayout.of(system).spread(z_k) for z_k in features(system, u)])
+    z = np.stack([system.layout.spread(z_k) for z_k in features(system, u)])
     rest = r - np.einsum("tgsa,gsaq->tgq", z, change.weights).reshape(r.shape) - u * change.D.ravel()
     found, expected = before.after(change), sample(system, u, rest)
     tolerance = 1e-9 * (1 + expected.error)
@@ -44,7 +43,7 @@ def test_a_shrunk_fit_is_nearly_the_best_on_held_out_data(system, seed):
         sample(system, rng.normal(size=(steps, system.inputs)), rng.normal(size=(steps, system.inputs)))
         for steps in (12, 30)
     )
-    refittable = ChannelLayout.of(system).spread(np.ones(system.n, bool))
+    refittable = system.layout.spread(np.ones(system.n, bool))
     start = seen.no_change
     found = held_out.after(fit_shrunk(seen, held_out, refittable, start)).error
     errors = [held_out.after(seen.fit(refittable, ridge)).error for ridge in RIDGES]

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 import ssmprune as sp
 from calibrated import moments
 from ssmprune.core import white_noise
-from ssmprune.core.layout import ChannelLayout
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.core.moments import Moments, weights
 from ssmprune.methods import Evidence
@@ -39,7 +38,7 @@ def brute_force(gram, W, groups, removable):
 
 def brute_force_scores(system, found):
     """The share of the layer's energy each state costs in its turn, never less than one before it."""
-    layout, parts = ChannelLayout.of(system), 2 * system.directions
+    layout, parts = system.layout, 2 * system.directions
     W, scores, energy = weights(system), np.full(system.n, np.inf), 0.0
     for channel in range(layout.channels):
         states = np.flatnonzero(layout.channel == channel)

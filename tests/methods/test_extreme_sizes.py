@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ssmprune as sp
+from h2_norms import h2, pair_h2, state_h2
 from ssmprune.core import bilinear, norms
 from ssmprune.methods import Evidence, criteria
 from ssmprune.planning.certificates import energy_lost_by_plan
@@ -46,11 +47,11 @@ def test_scores_of_parameters_whose_squares_no_float_holds(name):
 
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("norm", ["state_hinf", "state_h2", "pair_hinf", "pair_h2", "hinf", "h2"])
+@pytest.mark.parametrize("norm", [norms.state_hinf, state_h2, norms.pair_hinf, pair_h2, norms.hinf, h2])
 def test_norms_scale_with_the_parameters(norm, sizes, flat):
-    function, (B, C) = getattr(norms, norm), sizes
-    now, usual = function(system(B, C, flat)), function(system(flat=flat))
-    if norm == "hinf":
+    B, C = sizes
+    now, usual = norm(system(B, C, flat)), norm(system(flat=flat))
+    if norm is norms.hinf:
         (now, theta), (usual, expected) = now, usual
         assert theta == expected
     np.testing.assert_allclose(now / B / C, usual, rtol=1e-9)

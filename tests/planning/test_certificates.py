@@ -82,7 +82,7 @@ def test_the_measured_error_is_that_on_the_data(system, refit):
     known = {"ssm": Moments(*moments(system, sequences, [range(25)] * 3))}
     found = {"ssm": system}
     plan = sp.make_plan(found, 0.5)
-    plan = planning.refit(plan, found, known) if refit else plan
+    plan = planning.refit_each_layer(plan, found, known) if refit else plan
     small = plan.apply(found)["ssm"]
     errors = [system.simulate(u) - small.simulate(u) - plan.D_change.get("ssm", 0) * u for u in sequences]
     expected = np.linalg.norm(errors) / np.linalg.norm([system.simulate(u) for u in sequences])

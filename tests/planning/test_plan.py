@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import ssmprune as sp
 from ssmprune.core import white_noise
 from ssmprune.methods import GLOBAL_HINF, RANDOM, named
-from ssmprune.planning import plan_from_scores, refit
+from ssmprune.planning import plan_from_scores, refit_each_layer
 from strategies import systems
 
 
@@ -174,7 +174,7 @@ def test_the_surgeon_is_a_method_like_any_other(model):
     plan = sp.make_plan(model, 0.5, sp.SURGEON)
     assert plan.title == "surgeon without data at 50%, C and D re-fitted"
     noise = {layer: white_noise(system) for layer, system in model.items()}
-    again = refit(plan_from_scores(model, plan.scores, 0.5, sp.pooled, "again"), model, noise)
+    again = refit_each_layer(plan_from_scores(model, plan.scores, 0.5, sp.pooled, "again"), model, noise)
     assert all(np.array_equal(again.C[layer], C) for layer, C in plan.C.items())
     assert sp.make_plan(model, 0.5, sp.SURGEON, moments=noise).method == "surgeon"
 
@@ -185,7 +185,7 @@ def test_a_method_re_fits_when_it_is_told_to(model):
     assert not any(plan.difference(plain).values())
     assert plan.title == "mine without data at 50%, C and D re-fitted"
     assert not plain.C
-    again = refit(plain, model)
+    again = refit_each_layer(plain, model)
     assert all(np.array_equal(again.C[layer], C) for layer, C in plan.C.items())
 
 

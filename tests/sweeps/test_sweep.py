@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import ssmprune as sp
+from calibrated import refit_on_data
 from ssmprune import registry, tasks
-from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import approaches, cells, runners, sweeping
@@ -92,13 +92,13 @@ def test_approaches_make_the_plans_of_the_library(root):
     systems = sp.read(subject.model, unstable="keep")
     expected = {
         "last": sp.make_plan(systems, 0.5),
-        "surgeon": refit_in_sequence(
+        "surgeon": refit_on_data(
             sp.make_plan(systems, 0.5, sp.SURGEON, moments=sp.collect(subject.model, subject.calibration)),
             subject.model,
             subject.calibration,
         ),
         "surgeon-without-data": sp.make_plan(systems, 0.5, sp.SURGEON),
-        "last+refit": refit_in_sequence(sp.make_plan(systems, 0.5), subject.model, subject.calibration),
+        "last+refit": refit_on_data(sp.make_plan(systems, 0.5), subject.model, subject.calibration),
     }
     for name, plan in expected.items():
         model, made = approaches.get(name).prune(subject, 0.5, 0, None)

@@ -11,7 +11,7 @@ from ..errors import InputError, need_torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-SEQUENCES = 200  # enough for the moments of a layer, see `sums.stride`
+SEQUENCES = 200  # enough for the moments of a layer, see `collect.stride`
 STEPS_AT_ONCE = 8192  # over all sequences of a slice: bounds the memory and fits a cache
 EXPECTED = (
     "A batch is x (batch, length, ...), or a tuple or list whose first member is x (labels are ignored), "

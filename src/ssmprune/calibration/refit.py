@@ -8,29 +8,25 @@ towards those that also mend what earlier layers lost.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+import torch
+from torch import nn
 
 from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
-from ..core.layout import ChannelLayout
 from ..core.least_squares import WeightChange, fit_shrunk, most_cautious
 from ..core.moments import readout, weights
 from ..core.system import DiagonalSystem
 from ..planning.plan import Plan
-from .data import SEQUENCES, Sequences, count, in_slices, take
+from .collect import MomentSums
+from .data import Sequences, count, in_slices
+from .record import Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run, takes_lengths
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from .record import Walk
-    from .sums import MomentSums
-
-    Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
-
+Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
 Readouts: TypeAlias = dict[str, tuple[Complex, Real]]  # the new C of a layer and what to add to its D
 HELD_OUT = 5  # one pair of sequences in so many is held out
 FEW = 40  # sequences, fewer than which are split in halves
@@ -38,46 +34,25 @@ FEW = 40  # sequences, fewer than which are split in halves
 
 def refit_in_sequence(
     plan: Plan,
-    model: Any,
-    batches: Iterable[Any],
+    model: nn.Module,
+    systems: Mapping[str, DiagonalSystem],
+    batches: list[Sequences],
     *,
-    sequences: int | None = SEQUENCES,
     every: int | None = None,
     ridge: float | None = None,
     adapter: Adapter | None = None,
 ) -> Plan:
-    """Return any method's plan with C and D re-fitted on data, so that each layer also mends what earlier ones lost.
+    """Return any method's plan for this model with C and D re-fitted, so that each layer mends what earlier ones lost.
 
     Layer by layer in the order of the forward pass: the kept states are driven by what comes through the pruned and
     re-fitted layers before, and their C and D are fitted to the output of the unpruned model's layer on the same
     sequences. A fifth of these is held out and says how far to trust the fit: where it does not help on them, a layer
-    stays as `refit` has it, or as it was; and so does the whole model. Of forty sequences or more, those held out
-    choose the ridge and are then fitted as well.
+    stays as it suits the unpruned model's inputs, or as it was; and so does the whole model. Of forty sequences or
+    more, those held out choose the ridge and are then fitted as well.
 
-    The data are those of `collect`, as are `sequences` and `every`.
-    ridge: the share of each regressor's energy that counts as noise, as in `refit`; all data are then fitted and none
-        held out.
+    every: count one step in this many, as in `collect`.
+    ridge: the share of each regressor's energy that counts as noise; all data are then fitted and none held out.
     """
-    systems = {path: layer.read() for path, layer in layers_of(model, adapter).items()}
-    plan.check(systems)
-    return refit_on(take(batches, sequences), plan, model, systems, every=every, ridge=ridge, adapter=adapter)
-
-
-def refit_on(
-    batches: list[Sequences],
-    plan: Plan,
-    model: Any,
-    systems: Mapping[str, DiagonalSystem],
-    *,
-    every: int | None = None,
-    ridge: float | None = None,
-    adapter: Adapter | None = None,
-) -> Plan:
-    """Do what `refit_in_sequence` does, on data that were taken, with a plan that is known to be the model's."""
-    import torch
-
-    from .record import evaluating, refuse_what_cannot_run, takes_lengths
-
     refuse_what_cannot_run(model)
     pairs = takes_lengths(model) and model.config.retrieval
     seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=pairs)
@@ -85,8 +60,8 @@ def refit_on(
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)
-        alone, in_sequence = _fit_layers(model, pruned, kept, data, ridge)
-        fitted = _nearest(model, pruned, [{}, alone, in_sequence], data.held_out)
+        for_whole, for_pruned = _fit_layers(model, pruned, kept, data, ridge)
+        fitted = _nearest(model, pruned, [{}, for_whole, for_pruned], data.held_out)
     C = {path: new_C for path, (new_C, _) in fitted.items()}
     D_change = {path: change for path, (_, change) in fitted.items()}
     return replace(plan, C=C, D_change=D_change, sequences=count(batches))
@@ -103,8 +78,6 @@ def split(batches: list[Sequences], *, pairs: bool = False) -> tuple[list[Sequen
     >>> [batch.x.ravel().tolist() for batch in fitted], [batch.x.ravel().tolist() for batch in held_out]
     ([[0, 1], [4, 5]], [[2, 3], [6]])
     """
-    import torch
-
     total = count(batches)
     if total == 1 or (pairs and total < 4):
         return batches, []
@@ -130,8 +103,6 @@ class _Data:
 
     def sums(self, system: DiagonalSystem) -> Sums:
         """Return empty sums for both."""
-        from .sums import MomentSums
-
         expected = count(self.slices)
         return MomentSums(system, self.every, expected), MomentSums(system, self.every, expected)
 
@@ -156,54 +127,56 @@ class _PrunedCopy:
 def _fit_layers(
     model: nn.Module, pruned: _PrunedCopy, kept: Mapping[str, DiagonalSystem], data: _Data, ridge: float | None
 ) -> tuple[Readouts, Readouts]:
-    """Return what suits each layer for the whole model's inputs, and what suits it for those of the pruned one."""
-    from .record import Walk, order_of_layers
-
-    alone: Readouts = {}
-    in_sequence: Readouts = {}
+    """Return the readouts that suit each layer for the whole model's inputs, and for those of the pruned model."""
+    for_whole: Readouts = {}
+    for_pruned: Readouts = {}
     slices, layers = data.slices, pruned.layers
     order = order_of_layers(model, slices[0], layers)
     whole, small = Walk(model, layers, slices), Walk(pruned.model, layers, slices)
     for path in order:
         system = kept[path]
-        own, sequential = _measure(whole, small, path, system, data)
-        refittable = ChannelLayout.of(system).spread(~system.unstable_states)
-        changes = _changes(sequential if path == order[0] else own, sequential, refittable, ridge)
-        for readouts, change in zip((alone, in_sequence), changes, strict=True):
+        on_whole, on_pruned = _measure(whole, small, path, system, data)
+        refittable = system.layout.spread(~system.unstable_states)
+        changes = _changes(on_pruned if path == order[0] else on_whole, on_pruned, refittable, ridge)
+        for readouts, change in zip((for_whole, for_pruned), changes, strict=True):
             if change.weights.any() or change.D.any():
                 readouts[path] = readout(system, weights(system) + change.weights), change.D.ravel()
-        pruned.write(in_sequence)
-    return alone, in_sequence
+        pruned.write(for_pruned)
+    return for_whole, for_pruned
 
 
 def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums]:
-    """Take all slices to a layer; return what its output lacks for the whole model's inputs and for the pruned one's.
+    """Take all slices to a layer; sum up what its output lacks on the whole model's inputs and on the pruned model's.
 
-    Both on what is to be fitted and on what is held out.
+    Each sum is for the slices to fit and for those that are held out.
     """
-    own, sequential = data.sums(system), data.sums(system)
+    on_whole, on_pruned = data.sums(system), data.sums(system)
     for number in range(len(whole.slices)):
-        part = number >= len(data.seen)
+        is_held_out = number >= len(data.seen)
         for before, after in zip(whole.reach(number, path), small.reach(number, path), strict=True):
-            sequential[part].add(after, before.y - after.y)
-            own[part].add(before, before.y - small.call(path, before))
-    return own, sequential
+            on_pruned[is_held_out].add(after, before.y - after.y)
+            on_whole[is_held_out].add(before, before.y - small.call(path, before))
+    return on_whole, on_pruned
 
 
-def _changes(own: Sums, sequential: Sums, refittable: Mask, ridge: float | None) -> tuple[WeightChange, WeightChange]:
-    """Return the change of a layer that suits the whole model's inputs, and the one that suits the pruned one's."""
+def _changes(
+    on_whole: Sums, on_pruned: Sums, refittable: Mask, ridge: float | None
+) -> tuple[WeightChange, WeightChange]:
+    """Return the changes of a layer that suit the whole model's inputs and the pruned model's."""
     if ridge is not None:
-        return own[0].sample().fit(refittable, ridge), sequential[0].sample().fit(refittable, ridge)
-    if not own[1].samples:  # nothing says what a fit to the pruned model's inputs is worth
-        alone = own[0].sample().fit(refittable)
-        return alone, alone
-    (own_seen, own_held_out), (seen, held_out) = ([sums.sample() for sums in both] for both in (own, sequential))
-    few = seen.sequences + held_out.sequences < FEW  # then the held-out ones also choose between the plans
-    all_data = [None if few else (sums[0] + sums[1]).sample() for sums in (own, sequential)]
-    alone = fit_shrunk(own_seen, own_held_out, refittable, own_seen.no_change, all_data[0])
-    best = alone if own is sequential else fit_shrunk(seen, held_out, refittable, alone, all_data[1])
+        return on_whole[0].sample().fit(refittable, ridge), on_pruned[0].sample().fit(refittable, ridge)
+    if not on_whole[1].samples:  # nothing says what a fit to the pruned model's inputs is worth
+        for_whole = on_whole[0].sample().fit(refittable)
+        return for_whole, for_whole
+    whole_seen, whole_held_out, seen, held_out = (sums.sample() for sums in (*on_whole, *on_pruned))
+    few = seen.sequences + held_out.sequences < FEW  # then the held-out sequences also choose between the plans
+    whole_all, pruned_all = (None if few else (sums[0] + sums[1]).sample() for sums in (on_whole, on_pruned))
+    for_whole = fit_shrunk(whole_seen, whole_held_out, refittable, whole_seen.no_change, whole_all)
+    best = for_whole
+    if on_whole is not on_pruned:  # they are the same for the first layer, whose inputs pruning does not change
+        best = fit_shrunk(seen, held_out, refittable, for_whole, pruned_all)
     helps = held_out.after(best).error <= held_out.error
-    return alone, best if helps else seen.no_change
+    return for_whole, best if helps else seen.no_change
 
 
 def _nearest(
@@ -213,8 +186,6 @@ def _nearest(
 
     Where there are no answers to compare, the last: each of its layers has been judged by its own output.
     """
-    from .record import answer
-
     expected = [answer(model, sequences) for sequences in held_out]
     if not expected or any(wanted is None for wanted in expected):
         return candidates[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Index, Mask, Real
-from .layout import ChannelLayout
 from .system import DiagonalSystem
 
 REFRESH = 4  # G⁻¹ is computed afresh whenever a quarter of the groups has gone
@@ -42,7 +41,7 @@ def elimination_bytes(system: DiagonalSystem) -> int:
 
     The gram and its inverse, their right-hand sides, and what solving for them needs besides.
     """
-    layout = ChannelLayout.of(system)
+    layout = system.layout
     features, outputs = layout.slots * 2 * system.directions, system.outputs // layout.channels
     return 8 * layout.channels * features * (7 * features + 5 * outputs)
 

@@ -1,6 +1,6 @@
 """Least squares on second moments: what the states that stay can take over from those that go.
 
-`refit_layer` believes the moments it is given. `fit_shrunk` believes a fit as far as it pays on data that the fit has
+`take_over` believes the moments it is given. `fit_shrunk` believes a fit as far as it pays on data that the fit has
 not seen.
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Complex, Mask, Real
-from .layout import ChannelLayout
 from .moments import Moments, readout, weights
 from .system import DiagonalSystem
 
@@ -75,9 +74,9 @@ class Sample:
         return fit_residual(self.moments, self.residual, refittable, ridge)
 
 
-def refit_layer(system: DiagonalSystem, keep: Mask, moments: Moments, ridge: float = RIDGE) -> tuple[Complex, Real]:
+def take_over(system: DiagonalSystem, keep: Mask, moments: Moments, ridge: float = RIDGE) -> tuple[Complex, Real]:
     """Return the C (directions, outputs, kept) and the change of D (outputs,) that replace the pruned states best."""
-    layout, W = ChannelLayout.of(system), weights(system)
+    layout, W = system.layout, weights(system)
     kept, refittable = layout.spread(keep), layout.spread(keep & ~system.unstable_states)
     lost = W * ~kept[..., None, None]
     cross = np.einsum("gsatb,gtbq->gsaq", moments.gram, lost, optimize=True)
@@ -119,17 +118,8 @@ def fit_shrunk(
     errors = [held_out.after(change).error for change in changes]
     if all_data is None:
         return changes[most_cautious(errors, held_out.sequences)]
-    chosen = boldest(errors)
+    chosen = len(errors) - 1 - most_cautious(errors[::-1], ENOUGH)  # the boldest that hardly differs from the least
     return start + all_data.after(start).fit(refittable, RIDGES[chosen - 1]) if chosen else start
-
-
-def boldest(errors: Sequence[float]) -> int:
-    """Return the last of several errors that hardly differs from the least of them.
-
-    >>> boldest([9.0, 5.1, 5.0, 5.001]), boldest([9.0, 5.0, 5.1])
-    (3, 1)
-    """
-    return len(errors) - 1 - most_cautious(errors[::-1], ENOUGH)
 
 
 def most_cautious(errors: Sequence[float], sequences: int) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..arrays import Complex, Real
 from ..errors import InputError
-from .layout import ChannelLayout
 from .system import DiagonalSystem
 
 
@@ -37,7 +36,7 @@ def moment_bytes(system: DiagonalSystem) -> int:
     >>> moment_bytes(DiagonalSystem.from_discrete([0.5] * 1024, [[1]] * 1024, [[1] * 1024])) / 2**20
     32.0
     """
-    layout = ChannelLayout.of(system)
+    layout = system.layout
     return 8 * layout.channels * (layout.slots * 2 * system.directions) ** 2
 
 
@@ -48,7 +47,7 @@ def moments_of(systems: Mapping[str, DiagonalSystem], moments: Mapping[str, Mome
     if not isinstance(moments, Mapping):
         raise InputError(f"moments are what ssmprune.collect(model, data) returns; got {type(moments).__name__}.")
     for layer, system in systems.items():
-        layout = ChannelLayout.of(system)
+        layout = system.layout
         shape = layout.channels, layout.slots, 2 * system.directions
         if layer not in moments or moments[layer].gram.shape != (*shape, *shape[1:]):
             raise InputError(f"The moments are not those of layer {layer!r}; collect them on this very model.")
@@ -64,7 +63,7 @@ def white_noise(system: DiagonalSystem) -> Moments:
     >>> white_noise(DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])).gram[0, 0, :, 0]  # 1 / (1 - 0.6²)
     array([[1.5625, 0.    ], [0.    , 0.    ]])
     """
-    layout, directions, now = ChannelLayout.of(system), system.directions, system.backward_delay == 0
+    layout, directions, now = system.layout, system.directions, system.backward_delay == 0
     B = layout.spread(np.where(system.unstable_states[:, None], 0, system.B))  # (channels, slots, inputs)
     log_poles = layout.spread(np.where(system.unstable_states, -1, system.log_poles), fill=-1)
 
@@ -88,7 +87,7 @@ def white_noise(system: DiagonalSystem) -> Moments:
 def weights(system: DiagonalSystem) -> Real:
     """Return W (channels, slots, parts, outputs of a channel): the layer's output is Wᵀz."""
     C = system.gain * system.C.transpose(2, 0, 1)  # (n, directions, outputs)
-    return ChannelLayout.of(system).spread(np.stack([C.real, -C.imag], axis=2).reshape(system.n, -1, C.shape[2]))
+    return system.layout.spread(np.stack([C.real, -C.imag], axis=2).reshape(system.n, -1, C.shape[2]))
 
 
 def readout(system: DiagonalSystem, weights: Real) -> Complex:
@@ -98,5 +97,5 @@ def readout(system: DiagonalSystem, weights: Real) -> Complex:
     >>> weights(system).ravel(), readout(system, weights(system)).ravel()
     (array([ 2., -4.]), array([1.+2.j]))
     """
-    parts = ChannelLayout.of(system).gather(weights).reshape(system.n, system.directions, 2, -1) / system.gain
+    parts = system.layout.gather(weights).reshape(system.n, system.directions, 2, -1) / system.gain
     return np.ascontiguousarray((parts[:, :, 0] - 1j * parts[:, :, 1]).transpose(1, 2, 0))

@@ -1,7 +1,7 @@
-"""Exact norms of diagonal systems: H-infinity, the largest gain over all frequencies, and H2, the impulse response's.
+"""Exact H-infinity norms of diagonal systems: the largest gain over all frequencies.
 
-Each comes for three things: a complex state alone (closed form, what the paper scores), the real response of a stored
-state (its conjugate included) and the whole real system, or a part of it: `system.select(keep)`. D u is left out.
+Of a complex state alone (closed form, what the paper scores), of the real response of a stored state (its conjugate
+included) and of the whole real system, or a part of it: `system.select(keep)`. D u is left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ..arrays import Complex, Index, Mask, Real, join_parts
 from ..errors import InputError
-from .layout import ChannelLayout
 from .system import DiagonalSystem
 
 RTOL = 1e-6  # a searched H-infinity norm N promises N <= true norm <= (1 + RTOL) N ...
@@ -36,14 +35,10 @@ def state_hinf(system: DiagonalSystem) -> Real:
     >>> state_hinf(DiagonalSystem.from_discrete(poles=[0.5, 0.9j], B=[[1], [1]], C=[[1, 2]]))
     array([ 2., 20.])
     """
+    _require_stable(system)
     system, exponents = of_unit_size(system)
-    return np.ldexp(_rank_one(system) / -np.expm1(system.log_poles.real), exponents)
-
-
-def state_h2(system: DiagonalSystem) -> Real:
-    """Return |C_i||B̄_i| / sqrt(1 - |λ̄_i|²), the H2 norm of every complex state alone (n,); directions as above."""
-    system, exponents = of_unit_size(system)
-    return np.ldexp(_rank_one(system) / np.sqrt(-np.expm1(2 * system.log_poles.real)), exponents)
+    gains = _norm(system.C, (0, 1)) * _norm(system.B, 1) / np.sqrt(system.directions)
+    return np.asarray(np.ldexp(gains / -np.expm1(system.log_poles.real), exponents), np.float64)
 
 
 def pair_hinf(system: DiagonalSystem) -> Real:
@@ -59,16 +54,6 @@ def pair_hinf(system: DiagonalSystem) -> Real:
     return np.ldexp(_largest_gains(_bank_of_states(system), shared=False)[0], exponents)
 
 
-def pair_h2(system: DiagonalSystem) -> Real:
-    """Return the H2 norm of every stored state's real response (n,).
-
-    >>> pair_h2(DiagonalSystem.from_discrete(poles=[0.0, 0.6], B=[[1], [1]], C=[[1, 1]], gain=2))
-    array([2. , 2.5])
-    """
-    system, exponents = of_unit_size(system)
-    return np.ldexp(np.sqrt(_energies(_bank_of_states(system))), exponents)
-
-
 def hinf(system: DiagonalSystem) -> tuple[float, float]:
     """Return the H-infinity norm of the real system and a frequency θ in [0, π] that attains it, to `RTOL`.
 
@@ -82,18 +67,6 @@ def hinf(system: DiagonalSystem) -> tuple[float, float]:
     system, exponents = of_unit_size(system, together=True)
     norms, thetas = _largest_gains(_bank_of_system(system), shared=True)
     return float(np.ldexp(norms.max(), exponents[0])), float(thetas[norms.argmax()])
-
-
-def h2(system: DiagonalSystem) -> float:
-    """Return the H2 norm of the real system, sqrt(Σ_k |h_k|²); where states cancel, to 1e-8 of the sum of their norms.
-
-    >>> h2(DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[2]]))
-    2.5
-    """
-    if system.n == 0:
-        return 0.0
-    system, exponents = of_unit_size(system, together=True)
-    return float(np.ldexp(np.sqrt(_energies(_bank_of_system(system)).sum()), exponents[0]))
 
 
 def of_unit_size(system: DiagonalSystem, together: bool = False) -> tuple[DiagonalSystem, Index]:
@@ -133,12 +106,6 @@ def _require_stable(system: DiagonalSystem) -> None:
         )
 
 
-def _rank_one(system: DiagonalSystem) -> Real:
-    """Return |C_i||B̄_i|, with the root mean square over directions for |C_i|, (n,)."""
-    _require_stable(system)
-    return np.asarray(_norm(system.C, (0, 1)) * _norm(system.B, 1) / np.sqrt(system.directions))
-
-
 @dataclass(frozen=True, eq=False)
 class _Bank:
     """Independent real systems side by side, g of them, each with m states in one or two directions.
@@ -155,19 +122,14 @@ class _Bank:
     backward_delay: int
 
     @cached_property
-    def grams(self) -> tuple[Complex, Complex]:
-        """tr(R_i^H R_j) and tr(R_i^T R_j), each (g, directions m, directions m)."""
-        Ct, Bt = self.C.swapaxes(1, 2), self.B.swapaxes(1, 2)
-        return (Ct.conj() @ self.C) * (self.B.conj() @ Bt), (Ct @ self.C) * (self.B @ Bt)
-
-    @cached_property
     def frobenius(self) -> Real:
         """A matrix F with |G|_F = |F (α, β)|, or slightly more if it is the root of a Gram matrix, (g, rank, terms)."""
         g, outputs, count = self.C.shape
         if outputs * self.B.shape[2] <= 4 * count:
             residues = (self.C[:, :, None] * self.B.swapaxes(1, 2)[:, None]).reshape(g, -1, count)
             return np.concatenate([residues.real, residues.imag], axis=2)
-        same, mixed = self.grams
+        Ct, Bt = self.C.swapaxes(1, 2), self.B.swapaxes(1, 2)
+        same, mixed = (Ct.conj() @ self.C) * (self.B.conj() @ Bt), (Ct @ self.C) * (self.B @ Bt)  # tr RᴴR', tr RᵀR'
         gram = np.block([[(same + mixed).real, (same + mixed).imag], [(mixed - same).imag, (same - mixed).real]])
         size = np.tile(np.sqrt(np.einsum("gii->gi", same).real), 2)
         size[size == 0] = 1
@@ -238,25 +200,10 @@ def _bank_of_system(system: DiagonalSystem) -> _Bank:
     """Return the system itself; of a multi-SISO system every channel with states, filled up with silent states."""
     if system.channel is None:
         return _bank(system, system.log_poles[None], system.B[None], system.C[None])
-    layout, owners = ChannelLayout.of(system), np.unique(system.channel)
+    layout, owners = system.layout, np.unique(system.channel)
     log_poles, B = layout.spread(system.log_poles, fill=-1)[owners], layout.spread(system.B)[owners]
     C = layout.spread(system.C.transpose(2, 0, 1))[owners]  # (channels, slots, directions, 1)
     return _bank(system, log_poles, B, C.transpose(0, 2, 3, 1))
-
-
-def _energies(bank: _Bank) -> Real:
-    """Return the squared H2 norm (g,) of every system, of the impulse response 2 Re z_k with z_k = Σ_i R_i λ_i^k.
-
-    Its square is 2 (|z_k|² + Re z_k²), for any two states a geometric series in k. Forward and backward responses meet
-    at lag 0 alone, and with a backward delay nowhere.
-    """
-    g, d, m = len(bank.C), bank.directions, bank.log_poles.shape[1] // 2
-    kernels = -1 / np.expm1(bank.log_poles[:, :, None] + bank.log_poles[:, None, :m])  # conjugates in the second half
-    same, mixed = (gram.reshape(g, d, m, d, m) for gram in bank.grams)
-    total = np.einsum("gdidj,gij->g", same, kernels[:, m:]) + np.einsum("gdidj,gij->g", mixed, kernels[:, :m])
-    if d == 2 and bank.backward_delay == 0:
-        total += 2 * (same[:, 0, :, 1] + mixed[:, 0, :, 1]).sum(axis=(1, 2))
-    return np.asarray(np.maximum(2 * total.real, 0), np.float64)
 
 
 def _largest_gains(bank: _Bank, shared: bool) -> tuple[Real, Real]:

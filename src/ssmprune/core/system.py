@@ -25,6 +25,31 @@ class Fields(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
+class ChannelLayout:
+    """Where the states of a layer stand when they are laid out by channel.
+
+    Channels may own any number of states. Computations want a rectangle: channels side by side, filled up with silent
+    states to the most that any of them owns. A MIMO layer counts as a single channel with many inputs and outputs.
+    """
+
+    channel: Index  # (n,) the channel of each state
+    slot: Index  # (n,) its slot there
+    channels: int
+    slots: int  # the most states that a channel owns
+
+    def spread(self, values: NDArray[Any], fill: float = 0) -> NDArray[Any]:
+        """Put the entry of each state, (n, ...), into its place, (channels, slots, ...)."""
+        places: NDArray[Any] = np.full((self.channels, self.slots, *values.shape[1:]), fill, values.dtype)
+        places[self.channel, self.slot] = values
+        return places
+
+    def gather(self, places: NDArray[Any]) -> NDArray[Any]:
+        """Take every state's entry, (n, ...), from its place, (channels, slots, ...)."""
+        values: NDArray[Any] = places[self.channel, self.slot]
+        return values
+
+
+@dataclass(frozen=True, eq=False)
 class DiagonalSystem:
     """A discrete-time diagonal state space system, x_k = λ̄ x_{k-1} + B̄ u_k, y_k = gain · Re(C x_k).
 
@@ -147,6 +172,22 @@ class DiagonalSystem:
         if self.channel is not None:
             digest.update(self.channel.tobytes())
         return digest.hexdigest()[:16]
+
+    @cached_property
+    def layout(self) -> ChannelLayout:
+        """The states in their order, laid out by channel.
+
+        >>> flat = DiagonalSystem.from_discrete([0.5] * 3, [[1]] * 3, [[1] * 3], channel=[0, 2, 2], channels=4)
+        >>> flat.layout.slot, flat.layout.slots
+        (array([0, 0, 1]), 2)
+        """
+        if self.channel is None:
+            return ChannelLayout(np.zeros(self.n, np.int64), np.arange(self.n), 1, self.n)
+        order = np.argsort(self.channel, kind="stable")
+        counts = np.bincount(self.channel, minlength=self.channels)
+        slot = np.empty(self.n, np.int64)
+        slot[order] = np.arange(self.n) - np.repeat(np.cumsum(counts) - counts, counts)
+        return ChannelLayout(self.channel, slot, self.channels, int(counts.max(initial=0)))
 
     def select(self, keep: Mask) -> DiagonalSystem:
         """Return the sub-system of the states where `keep` (n,) is true."""

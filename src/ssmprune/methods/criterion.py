@@ -12,7 +12,6 @@ import numpy as np
 from ..arrays import Complex, Real
 from ..core import norms
 from ..core.elimination import eliminate
-from ..core.layout import ChannelLayout
 from ..core.least_squares import correlations
 from ..core.moments import weights
 from ..core.system import DiagonalSystem
@@ -97,7 +96,7 @@ def energy(system: DiagonalSystem, evidence: Evidence) -> Real:
     with np.errstate(divide="ignore"):
         score: Real = np.log(np.einsum("gsaq,gsab,gsbq->gs", W, blocks, W))
     score += (2 * exponents[0] + exponents[1]) * np.log(2)
-    return ChannelLayout.of(system).gather(score)
+    return system.layout.gather(score)
 
 
 def elimination(system: DiagonalSystem, evidence: Evidence) -> Real:
@@ -111,7 +110,7 @@ def elimination(system: DiagonalSystem, evidence: Evidence) -> Real:
     >>> np.exp(elimination(twins, Evidence.without_data(twins))).round(3)
     array([0.012, 0.   , 0.988])
     """
-    layout = ChannelLayout.of(system)
+    layout = system.layout
     gram, scale = correlations(evidence.moments.gram)
     W = weights(system) * scale[..., None]
     W = np.ldexp(W, -np.frexp(np.abs(W).max(initial=0))[1])  # costs are shares; squares of tiny weights are none

@@ -5,7 +5,7 @@ replayed, `certificates` bounds how far it moves the output of a layer, whatever
 """
 
 from .certificates import Certificate, certify
-from .make import Limits, make_plan, plan_from_scores, refit
+from .make import Limits, make_plan, plan_from_scores, refit_each_layer
 from .plan import Plan
 
-__all__ = ["Certificate", "Limits", "Plan", "certify", "make_plan", "plan_from_scores", "refit"]
+__all__ = ["Certificate", "Limits", "Plan", "certify", "make_plan", "plan_from_scores", "refit_each_layer"]

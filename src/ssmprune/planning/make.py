@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..arrays import Mask, Real, is_count, is_number, is_share
-from ..core.least_squares import RIDGE, refit_layer
+from ..core.least_squares import RIDGE, take_over
 from ..core.moments import Moments, moments_of, white_noise
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
@@ -129,7 +129,7 @@ def make_plan(
     name = method_name(method, with_data=moments is not None)
     plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
     if method.refits:
-        return refit(plan, systems, moments)
+        return refit_each_layer(plan, systems, moments)
     return replace(plan, sequences=max((layer_evidence.sequences for layer_evidence in evidence.values()), default=0))
 
 
@@ -195,7 +195,7 @@ def plan_from_scores(
     )
 
 
-def refit(
+def refit_each_layer(
     plan: Plan,
     systems: Mapping[str, DiagonalSystem],
     moments: Mapping[str, Moments] | None = None,
@@ -204,13 +204,13 @@ def refit(
 ) -> Plan:
     """Return any method's plan with the C and D that bring each pruned layer's output nearest to what it was.
 
-    Least squares on the moments, for the inputs that the unpruned model gives each layer; `refit_in_sequence` goes
+    Least squares on the moments, for the inputs that the unpruned model gives each layer. `prune` with data goes
     further and also mends what earlier layers lost.
 
     ridge: the share of each regressor's energy that counts as noise.
 
     >>> twins = DiagonalSystem.from_discrete(poles=[0.9, 0.9], B=[[1], [1]], C=[[1, 2]])
-    >>> plan = refit(make_plan({"ssm": twins}, 0.5), {"ssm": twins})
+    >>> plan = refit_each_layer(make_plan({"ssm": twins}, 0.5), {"ssm": twins})
     >>> plan.keep["ssm"], plan.C["ssm"].real.round(3)
     (array([False,  True]), array([[[3.]]]))
     """
@@ -221,7 +221,7 @@ def refit(
     C, D_change = {}, {}
     for layer, system in systems.items():
         if not plan.keep[layer].all():
-            C[layer], D_change[layer] = refit_layer(system, plan.keep[layer], measured[layer], ridge)
+            C[layer], D_change[layer] = take_over(system, plan.keep[layer], measured[layer], ridge)
     sequences = max((layer_moments.sequences for layer_moments in measured.values()), default=0)
     return replace(plan, C=C, D_change=D_change, sequences=sequences)
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
-from ..core.layout import ChannelLayout
 from ..core.moments import weights, white_noise
 from ..core.system import DiagonalSystem
 from ..errors import InputError
@@ -114,11 +113,11 @@ class Balanced:
         """Log-scores (n,): the j-th state of a problem stands for the j-th two of its singular values."""
         with np.errstate(divide="ignore"):
             score: Real = np.log(np.sum(self.sigma.reshape(len(self.sigma), -1, 2) ** 2, axis=2))
-        return ChannelLayout.of(self.system).gather(score)
+        return self.system.layout.gather(score)
 
     def cut(self, keep: Mask) -> DiagonalSystem:
         """Return a system with as many states in each problem as `keep` (n,) marks there, or a few less."""
-        layout, system = ChannelLayout.of(self.system), self.system
+        layout, system = self.system.layout, self.system
         sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
         parts = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
         return DiagonalSystem.from_discrete(
@@ -160,7 +159,7 @@ class Balanced:
     @cached_property
     def _spread(self) -> tuple[Complex, Complex, Real]:
         """Poles (problems, slots), B (problems, slots, inputs) and Wᵀ (problems, directions, 2 slots, outputs)."""
-        layout, system = ChannelLayout.of(self.system), self.system
+        layout, system = self.system.layout, self.system
         W = weights(system).reshape(layout.channels, layout.slots, system.directions, 2, -1).transpose(0, 2, 1, 3, 4)
         W = W.reshape(layout.channels, system.directions, 2 * layout.slots, -1)
         return layout.spread(system.poles), layout.spread(system.B), W

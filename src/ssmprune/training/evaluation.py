@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ..calibration.answers import logits_and_labels
 from ..calibration.data import Sequences
-from ..calibration.record import evaluating
+from ..calibration.record import answer_batches
 from ..deploy.compiled import Forward, forward
 from ..errors import InputError
 from ..models.classifier import Classifier
@@ -94,7 +93,7 @@ def evaluate(
     if isinstance(data, Split):
         answers = answer_split(model, data, batch, engine=engine)
     else:
-        answers = _answer_batches(model, data)
+        answers = answer_batches(model, data)
     sums = torch.zeros(3, dtype=torch.float64)
     for logits, labels in answers:
         sums += tally(logits, labels).cpu()
@@ -120,10 +119,3 @@ def answer_split(
         for start in range(0, len(rows), batch):
             sequences, labels = tensors(split.batch(rows[start : start + batch]), device)
             yield logits_of(*sequences), labels
-
-
-@torch.no_grad()
-def _answer_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    with evaluating(model):
-        for batch in batches:
-            yield logits_and_labels(model, batch)

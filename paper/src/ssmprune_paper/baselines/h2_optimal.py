@@ -48,7 +48,7 @@ def h2_optimal(
 
 def descend(start: DiagonalSystem, target: DiagonalSystem, steps: int = STEPS) -> DiagonalSystem:
     """Return a system as large as `start` that is closer to `target`, or `start` where no step helps."""
-    goal, layout = Modes.of(target), ChannelLayout.of(start)
+    goal, layout = Modes.of(target), start.layout
     energy = goal.inner(goal)
     first, own = Modes.of(start), torch.from_numpy(layout.spread(np.ones(start.n, bool)))
     variables = _Variables.at(first)
@@ -95,7 +95,7 @@ class Modes(NamedTuple):
     @classmethod
     def of(cls, system: DiagonalSystem) -> Modes:
         """Return the states of a system; places that no state fills have B = C = 0."""
-        layout, log_poles = ChannelLayout.of(system), system.log_poles.copy()
+        layout, log_poles = system.layout, system.log_poles.copy()
         log_poles.real = np.maximum(log_poles.real, FASTEST)
         C = system.gain * system.C.reshape(-1, system.n).T
         arrays = (layout.spread(log_poles, -1), layout.spread(system.B), layout.spread(C))
