@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import torch
 
@@ -95,3 +96,8 @@ def renamed(results, folder, name):
     if name.isascii():
         shutil.move(folder / "plans" / old, folder / "plans" / plain)
     return sweeps.Results.read(folder)
+
+
+def with_cells(results, cells):
+    """The same results with other cells."""
+    return replace(results, outcomes={cell.key: cell for cell in cells})

@@ -20,7 +20,6 @@ from ssmprune.sweeps import (
     Session,
     Sweep,
     approaches,
-    cells,
     describe,
     entries,
     fill,
@@ -37,7 +36,7 @@ from ssmprune_paper.query import Query
 from ssmprune_paper.search import Search, sweep_and_search
 from tiny_sweep import PLAN, write_models
 
-to_the_end = cells._answer
+to_the_end = runners._answer
 NONE = Search([], 0)
 
 
@@ -50,6 +49,10 @@ def root(tmp_path_factory) -> Path:
 def searched(root: Path, out: Path, plan: Sweep, wanted: Search, name: str) -> Results:
     sweep_and_search(entries([root / f"{name}.safetensors"]), plan, wanted, out, Session(root))
     return Results.read(out)
+
+
+def bounds(results: Results) -> dict[Key, float]:
+    return {key: outcome for key, outcome in results.outcomes.items() if isinstance(outcome, float)}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def without_plans(results, tmp_path) -> Path:
 
 
 def test_lost_plans_are_made_again_without_evaluating_anything(root, without_plans, results, monkeypatch):
-    monkeypatch.setattr(cells, "_answer", None)
+    monkeypatch.setattr(runners, "_answer", None)
     again = searched(root, without_plans, PLAN, NONE, "one")
     assert (without_plans / "cells.jsonl").read_bytes() == (results.folder / "cells.jsonl").read_bytes()
     made = [cell for cell in results.cells if results.plan_path(cell).is_file()]
@@ -81,7 +84,7 @@ def test_a_cell_stands_if_its_lost_plan_cannot_be_made_again(root, without_plans
 
     monkeypatch.setattr(approaches.PruneStates, "prune", refuse)
     again = searched(root, without_plans, PLAN, NONE, "one")
-    assert (again.cells, again.refused) == (results.cells, {})
+    assert again.outcomes == results.outcomes
 
 
 def test_a_lost_plan_that_keeps_other_states_now_is_refused(root, without_plans, monkeypatch):
@@ -125,22 +128,22 @@ def test_only_named_methods_are_searched_and_all_are_tested_at_the_ratio_of_last
 def test_a_model_that_cannot_stay_within_the_loss_is_not_evaluated_to_the_end(root, tmp_path, monkeypatch):
     plan = Sweep(methods=["last", "random"], ratios=[0.2, 0.5, 1.0], seeds=[0, 1], examples=30)
     wanted = Search(plan.methods, 10**9, budget=3.0)
-    monkeypatch.setattr(cells, "batch_size", lambda split: 2)
+    monkeypatch.setattr(runners, "STEPS_AT_ONCE", 2 * 784)
     monkeypatch.setattr(search, "load_subject", with_labels_of_the_model)
     stopping = searched(root, tmp_path / "stopping", plan, wanted, "two")
-    assert stopping.at_most
-    monkeypatch.setattr(cells, "_answer", lambda model, split, job: to_the_end(model, split, replace(job, least=0)))
+    assert bounds(stopping)
+    monkeypatch.setattr(runners, "_answer", lambda model, split, job: to_the_end(model, split, replace(job, least=0)))
     whole = searched(root, tmp_path / "whole", plan, wanted, "two")
-    assert not whole.at_most
-    assert {key for key in whole.by_key if key not in stopping.by_key} == set(stopping.at_most)
+    assert not bounds(whole)
+    assert {key for key in whole.by_key if key not in stopping.by_key} == set(bounds(stopping))
     (full,) = [cell for cell in whole.cells if (cell.method, cell.split) == (FULL, "val")]
-    for key, at_most in stopping.at_most.items():
+    for key, at_most in bounds(stopping).items():
         assert whole.by_key[key].accuracy <= at_most < full.accuracy - 0.03
     for method, seed in (("last", 0), ("random", 0), ("random", 1)):
         largest = [Query(found).largest(found.entry("two"), method, seed) for found in (stopping, whole)]
         assert largest[0] == largest[1] is not None
     monkeypatch.setattr(runners, "run", lambda subject, job: pytest.fail("nothing is left to do"))
-    assert searched(root, tmp_path / "stopping", plan, wanted, "two").at_most == stopping.at_most
+    assert bounds(searched(root, tmp_path / "stopping", plan, wanted, "two")) == bounds(stopping)
 
 
 def with_labels_of_the_model(entry, *data):

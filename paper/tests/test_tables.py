@@ -16,10 +16,13 @@ import tiny_data
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.sweeps import Cell, Key, Results, Session
-from ssmprune.sweeps.store import open_results, pack
+from ssmprune.sweeps.runners import pack
+from ssmprune.sweeps.store import open_results
 from ssmprune.tasks.cards import write_card
 from ssmprune_paper import cli, paper, reproduce, table_formats, tables
 from ssmprune_paper.cli import run
+from ssmprune_paper.statistics import answers_of
+from tiny_results import with_cells
 
 RATIOS = [0.2, 0.5, 1.0]
 ABOUT = {
@@ -124,7 +127,7 @@ def test_the_paper_is_silent_on_tasks_of_one_s_own(kind, results):
 def test_curves_say_where_less_was_pruned_than_asked_for(results):
     assert len(tables.make(results, "curves").notes) == 2
     kept = [replace(cell, states={"layer": 2}) if cell.ratio == 1 else cell for cell in results.cells]
-    assert tables.make(replace(results, cells=kept), "curves").notes[2].endswith("less: 90.0% to 90.0% at 100%.")
+    assert tables.make(with_cells(results, kept), "curves").notes[2].endswith("less: 90.0% to 90.0% at 100%.")
 
 
 def test_averages_are_over_the_papers_tasks_alone(results):
@@ -168,7 +171,7 @@ def test_claims_hold_or_not_by_what_was_measured(results):
 def test_a_claim_about_order_holds_where_pairs_differ_significantly(results):
     worse = replace(results.by_key[Key("easy", "uniform-hinf", 0.5, 0, "test", 500, 1.0)], accuracy=0.5)
     worse = replace(worse, right=pack(np.arange(500) < 250))
-    results = replace(results, cells=[worse if one.key == worse.key else one for one in results.cells])
+    results = with_cells(results, [worse if one.key == worse.key else one for one in results.cells])
     order = rows(results, "claims", claim="S5: LAST loses less than Uniform H∞")[0]
     assert order["verdict"] == "holds"
     assert "better on 1, worse on 0 of 1" in order["why"]
@@ -176,7 +179,7 @@ def test_a_claim_about_order_holds_where_pairs_differ_significantly(results):
 
 def test_a_claim_about_order_compares_no_whole_test_set_with_a_part(results):
     cells = [one for one in results.cells if (one.method, one.examples) != ("uniform-hinf", 500)]
-    order = rows(replace(results, cells=cells), "claims", claim="S5: LAST loses less than Uniform H∞")[0]
+    order = rows(with_cells(results, cells), "claims", claim="S5: LAST loses less than Uniform H∞")[0]
     assert order["ours"] == "1.25, 1.50", "LAST of 500 examples, Uniform of 100"
     assert "better on 0, worse on 0 of 1" in order["why"]
 
@@ -192,7 +195,7 @@ def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(res
                 one = replace(one, right=pack(np.arange(100) < count), accuracy=count / 100)
             cells.append(one)
         claim = "LAST's lead over Uniform grows with training (smnist S5, at 50%)"
-        return rows(replace(results, cells=cells), "claims", claim=claim)
+        return rows(with_cells(results, cells), "claims", claim=claim)
 
     assert claims(5) == [], "no card says how long they were trained"
     for entry, epochs in zip(results.about["checkpoints"][:2], (6, 1), strict=True):
@@ -208,7 +211,7 @@ def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(res
 def test_the_front_page_names_whose_test_set_is_not_whole(results):
     results.about["checkpoints"][1]["card"] = {"test_examples": 400}
     results.about["checkpoints"][2]["card"] = {"test_examples": 100}
-    part = replace(results, cells=[one for one in results.cells if one.checkpoint == "easy" or one.examples == 100])
+    part = with_cells(results, [one for one in results.cells if one.checkpoint == "easy" or one.examples == 100])
     assert reproduce._final_examples(part) == (500, ", but 100 for hard")
     assert reproduce._final_examples(results) == (500, "")
 
@@ -237,7 +240,7 @@ def test_speed_and_other_rates(results):
 
 
 def test_without_a_search_the_largest_ratio_is_that_of_the_test_examples(results):
-    results = replace(results, cells=[one for one in results.cells if one.split == "test"])
+    results = with_cells(results, [one for one in results.cells if one.split == "test"])
     (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")
     assert [str(uniform[name]) for name in ("of the grid, %", "largest ratio, %")] == ["20", "20.0"]
     assert "test examples of the sweep" in tables.make(results, "own").notes[0]
@@ -257,7 +260,7 @@ def test_every_format_has_every_row(results, kind):
 def test_an_unfinished_sweep_has_the_rows_of_what_is_there(results, kind):
     whole = tables.make(results, kind)
     for count in range(0, len(results.cells), 7):
-        part = replace(results, cells=results.cells[:count])
+        part = with_cells(results, results.cells[:count])
         table, checkpoints = tables.make(part, kind), {cell.checkpoint for cell in part.cells}
         assert len(table.rows) <= len(whole.rows) if count else table.rows == []
         named = {row["checkpoint"] for row in table.rows if "checkpoint" in row}
@@ -315,7 +318,7 @@ def test_reproduce_writes_tables_figures_and_report_and_goes_on_where_it_stopped
     assert str(tmp_path) not in front.replace(str(out), "")
     found = Results.read(out)
     assert {one.checkpoint for one in found.cells} == {"spoken"}
-    assert all(one.answers.mean() == one.accuracy for one in found.cells if one.split == "test")
+    assert all(answers_of(one).mean() == one.accuracy for one in found.cells if one.split == "test")
     scale = reproduce.Scale(ratios=[0.5], seeds=[0], examples=2)
     again = reproduce.run_all(
         reproduce.find_trained(models), scale, tmp_path / "work", Session(tmp_path, command="new")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from .errors import visible
 
-Item = TypeVar("Item")
 SPEED_PERIOD = 3600  # seconds over which the speed is averaged: the cells of a sweep take minutes
 LINES = 20  # roughly, of a computation whose progress goes to a file or pipe
 SHORTEST_PAUSE, LONGEST_PAUSE = 10, 600  # seconds between two such lines; nobody waits longer for a sign of life
@@ -26,7 +24,7 @@ class Bar:
         text: str = "",
         total: int | None = None,
         *,
-        unit: Literal["items", "bytes"] = "items",
+        in_bytes: bool = False,
         shown: bool = True,
         brief: bool = False,
     ) -> None:
@@ -35,7 +33,7 @@ class Bar:
         from rich.console import Console
 
         console = Console(stderr=True)
-        self.total, self._shown, self._in_bytes = total, shown, unit == "bytes"
+        self.total, self._shown, self._in_bytes = total, shown, in_bytes
         self._began = self._last = monotonic()
         self._parts = -1  # of LINES, that were done at the last line; the first line comes as soon as it may
         self._bar = progress.Progress(
@@ -108,15 +106,3 @@ def duration(seconds: float) -> str:
         return f"about {max(1, round(seconds / 5)) * 5} seconds"
     number, unit = (round(seconds / 60), "minute") if seconds < 90 * 60 else (round(seconds / 3600), "hour")
     return f"about {number} {unit}{'s' if number > 1 else ''}"
-
-
-def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
-    """Yield the items, showing how many of `total` are done.
-
-    >>> list(track("abc", total=3, text="Spelling"))
-    ['a', 'b', 'c']
-    """
-    with Bar(text, total, brief=True) as bar:
-        for item in items:
-            yield item
-            bar.update()

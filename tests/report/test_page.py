@@ -15,7 +15,7 @@ from ssmprune.methods import GLOBAL_HINF
 from ssmprune.report.page import collect_data, write
 from ssmprune.sweeps import approaches
 from ssmprune.sweeps.store import Results
-from tiny_results import METHODS, tiny_results
+from tiny_results import METHODS, tiny_results, with_cells
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_the_page_opens_on_the_best_method(results):
         return replace(cell, accuracy=0.99) if (cell.method, cell.checkpoint) in best else cell
 
     best = {("surgeon", "tiny-s5"), ("surgeon", "tiny-s4d")}
-    changed = replace(results, cells=[better(cell) for cell in results.cells])
+    changed = with_cells(results, [better(cell) for cell in results.cells])
     names = [method["name"] for method in collect_data(changed, results.folder)["methods"]]
     assert names[:2] == ["surgeon", "last"]
 
@@ -99,7 +99,7 @@ def test_points_have_wilsons_interval(results):
 
 
 def test_a_sweep_without_pruned_models_is_refused(results):
-    full = [cell for cell in results.cells if cell.method == "full"]
+    full = {key: cell for key, cell in results.by_key.items() if cell.method == "full"}
     with pytest.raises(sp.InputError, match="no pruned model yet"):
         collect_data(Results(results.folder, results.about, full), results.folder)
 

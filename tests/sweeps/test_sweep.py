@@ -19,7 +19,7 @@ from calibrated import refit_on_data
 from ssmprune import registry, tasks
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.sweeps import approaches, cells, runners, sweeping
+from ssmprune.sweeps import approaches, runners, sweeping
 from ssmprune.sweeps.store import FULL, Key, Results, open_results
 from ssmprune.sweeps.sweeping import Session, Sweep, entries, load_subject, sweep
 from ssmprune.tasks.task import fewer
@@ -27,7 +27,6 @@ from ssmprune.training import evaluate
 from tiny_sweep import SPEECH, swept, write_models
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "sweep_tiny.py"
-to_the_end = cells._answer
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +110,8 @@ def test_approaches_make_the_plans_of_the_library(root):
 
 def test_a_finished_sweep_repeats_nothing_and_a_larger_sweep_adds_cells(root, tmp_path, monkeypatch):
     first = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
-    ran = []
-    monkeypatch.setattr(runners, "run", lambda subject, job: ran.append(job.key) or cells.run(subject, job))
+    ran, run = [], runners.run
+    monkeypatch.setattr(runners, "run", lambda subject, job: ran.append(job.key) or run(subject, job))
     again = swept(root, tmp_path, Sweep(methods=["last"], ratios=[0.5], examples=10))
     assert (again.cells, ran) == (first.cells, [])
     more = swept(root, tmp_path, Sweep(methods=["lamp"], ratios=[1.0], examples=10), names=("one", "two"))
@@ -179,7 +178,7 @@ def test_answers_are_those_of_the_shrunk_model(root, results):
     batch = split.batch(np.arange(20))
     with torch.no_grad():
         logits = model.eval()(torch.from_numpy(batch.x))
-    np.testing.assert_array_equal(cell.answers, logits.argmax(-1).numpy() == batch.y)
+    assert cell.right == runners.pack(logits.argmax(-1).numpy() == batch.y)
 
 
 def test_a_refusal_is_recorded_and_not_tried_again(root, tmp_path, monkeypatch):
@@ -190,8 +189,8 @@ def test_a_refusal_is_recorded_and_not_tried_again(root, tmp_path, monkeypatch):
     plan = Sweep(methods=["last"], ratios=[0.5, 1.0], examples=5)
     found = swept(root, tmp_path, plan)
     assert {cell.method for cell in found.cells} == {FULL}
-    assert set(found.refused.values()) == {"no such model"}
-    assert swept(root, tmp_path, plan).refused == found.refused
+    assert [outcome for outcome in found.outcomes.values() if isinstance(outcome, str)] == ["no such model"] * 2
+    assert swept(root, tmp_path, plan).outcomes == found.outcomes
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ssmprune.sweeps import FULL, Cell
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
 from .query import Group, Query, against, lost_in_pairs
-from .statistics import LEVEL, correlation, interval, probability_of_means
+from .statistics import LEVEL, answers_of, correlation, interval, probability_of_means
 
 Row = dict[str, Any]
 HOLDS, FAILS, UNTESTED = "holds", "does not hold", "cannot be tested here"
@@ -187,7 +187,7 @@ def _lead_by_example(query: Query, group: Group) -> NDArray[np.float64] | None:
     leads = []
     for entry in group.entries:
         rivals = _rivals(query, entry["name"])
-        last, uniform = (cell.answers for cell in rivals) if rivals else (None, None)
+        last, uniform = map(answers_of, rivals) if rivals else (None, None)
         if last is None or uniform is None:
             return None
         leads.append(last.astype(float) - uniform)

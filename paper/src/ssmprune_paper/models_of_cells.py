@@ -57,4 +57,4 @@ def restore_plans(writer: Writer, subject: Subject, cells: Iterable[Cell | None]
                 "measured; sweep into a new folder."
             )
         assert plan is not None
-        plan.save(writer.before.plan_path(cell))
+        plan.save(writer.results.plan_path(cell))

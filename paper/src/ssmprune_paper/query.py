@@ -17,7 +17,7 @@ from ssmprune.sweeps import FULL, Cell, Results
 from .bisection import Largest, largest_within
 from .paper import TASKS
 from .search import BUDGET, points_lost, resolution
-from .statistics import Paired, compare
+from .statistics import Paired, answers_of, compare
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Tested:
 
 def lost_in_pairs(tests: Iterable[Tested]) -> Paired | None:
     """Return what pruned models lose, in pairs with the unpruned ones; None where answers were not kept."""
-    return compare((tested.full.answers, tested.cell.answers) for tested in tests)
+    return compare((answers_of(tested.full), answers_of(tested.cell)) for tested in tests)
 
 
 def against(tests: list[Tested], others: list[Tested]) -> Paired | None:
@@ -56,7 +56,7 @@ def against(tests: list[Tested], others: list[Tested]) -> Paired | None:
         for other in others
         if (tested.cell.checkpoint, tested.examples) == (other.cell.checkpoint, other.examples)
     ]
-    return compare((tested.cell.answers, other.cell.answers) for tested, other in pairs)
+    return compare((answers_of(tested.cell), answers_of(other.cell)) for tested, other in pairs)
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,12 @@ class Query:
         """Return the ratios at which there is no model, or one that loses more than the budget however it went on."""
         full = self._full(checkpoint, "val", self._cells(checkpoint, FULL))
         lowest = full.accuracy - (self.budget + ROUNDING) / 100 if full else 0.0
-        hopeless = [key for key, accuracy in self.results.at_most.items() if accuracy < lowest]
         own = (checkpoint, method, seed)
         return {
-            key.ratio for key in (*self.results.refused, *hopeless) if (key.checkpoint, key.method, key.seed) == own
+            key.ratio
+            for key, outcome in self.results.outcomes.items()
+            if (key.checkpoint, key.method, key.seed) == own
+            and (isinstance(outcome, str) or (isinstance(outcome, float) and outcome < lowest))
         }
 
     def last_ratio(self, entry: dict[str, Any]) -> float | None:

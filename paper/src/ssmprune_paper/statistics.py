@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
 from ssmprune.errors import InputError
+from ssmprune.sweeps import Cell
 
 Answers = NDArray[np.bool_]  # (examples,): which are right
 LEVEL = 0.05  # of the tests
@@ -49,6 +53,31 @@ class Paired:
     def mark(self) -> str:
         """Return what tables show behind the difference."""
         return "" if self.significant else NOT_SIGNIFICANT
+
+
+def answers_of(cell: Cell) -> Answers | None:
+    """Return which examples a model answered rightly, None where that was not kept."""
+    if cell.right is None:
+        return None
+    right = unpack(cell.right, cell.examples)
+    if int(right.sum()) != round(cell.accuracy * cell.examples):
+        raise InputError(
+            f"The cell {cell.method} {cell.ratio:g} of {cell.checkpoint!r} has {int(right.sum())} right answers "
+            f"but an accuracy of {cell.accuracy:.4f} on {cell.examples} examples; it is damaged, so sweep again."
+        )
+    return right
+
+
+def unpack(text: str, examples: int) -> Answers:
+    """Return the right answers that a text holds; refuse a text that is not of so many examples."""
+    size = -(-examples // 8)
+    try:
+        content = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise InputError(f"These are not answers to {examples} examples ({error}): {text[:40]!r}.") from error
+    if len(content) != size:
+        raise InputError(f"Expected answers to {examples} examples, {size} bytes; got {len(content)} or more.")
+    return np.unpackbits(np.frombuffer(content, np.uint8), count=examples).astype(bool)
 
 
 def compare(pairs: Iterable[tuple[Answers | None, Answers | None]]) -> Paired | None:

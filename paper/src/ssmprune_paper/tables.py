@@ -20,7 +20,7 @@ from .averages import at_last_ratio, average, how_chosen, magnitude, random, wit
 from .bisection import Largest
 from .claims import claims
 from .query import Group, Query, Tested, against, lost_in_pairs
-from .statistics import compare, interval
+from .statistics import answers_of, compare, interval
 from .table_formats import Mean
 
 Row = dict[str, Any]
@@ -215,7 +215,7 @@ def curves(query: Query) -> Table:
 
 
 def _point(full: Cell, cells: list[Cell]) -> Mean:
-    lost = None if cells[0].method == FULL else compare((full.answers, cell.answers) for cell in cells)
+    lost = None if cells[0].method == FULL else compare((answers_of(full), answers_of(cell)) for cell in cells)
     same = lost is not None and not (lost.significant and lost.difference > 0)
     return Mean.of([100 * cell.accuracy for cell in cells], mark=" ≈" if same else "")
 

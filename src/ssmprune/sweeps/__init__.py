@@ -1,7 +1,7 @@
-"""Sweeps: every checkpoint pruned by every approach at every ratio, and evaluated.
+"""Sweeps: all checkpoints pruned by all approaches at all ratios, and evaluated.
 
-`sweeping` runs a sweep, killed and resumed at will; `cells` runs a cell; `runners` says where, here or on a Ray
-cluster; `store` is the folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one
+`sweeping` runs a sweep, killed and resumed at will; `runners` runs its cells, here or on a Ray cluster; `store` is the
+folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one
 that makes new states.
 """
 

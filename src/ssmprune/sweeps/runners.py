@@ -1,19 +1,85 @@
-"""Where the cells of a sweep run: in this process, or on the workers of a Ray cluster."""
+"""How the cells of a sweep run, and where: in this process, or on the workers of a Ray cluster."""
 
 from __future__ import annotations
 
+import base64
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, need, one_of
-from ..registry import add_module, added_files
-from .approaches import Subject
-from .cells import Done, Job, run
+import numpy as np
+from numpy.typing import NDArray
 
+from ..errors import InputError, need, one_of
+from ..models.checkpoint import parameters
+from ..models.classifier import Classifier
+from ..planning.plan import Plan
+from ..registry import add_module, added_files
+from ..tasks.task import Split, fewer
+from ..training.evaluation import answer_split, tally
+from .approaches import Subject
+from .store import Cell, Key, Outcome
+
+STEPS_AT_ONCE = 40_000  # of a batch, over all its sequences: about 50 of sMNIST
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell to run."""
+
+    key: Key
+    plan: Plan | None = None  # where an earlier cell has made it already
+    engine: str = "torch"  # what evaluates: torch or compiled
+    least: int = 0  # right answers; a model that cannot reach them is not evaluated to the end
+
+
+Done = tuple[Key, Outcome, Plan | None]
 Runner = Callable[[Subject, Sequence[Job]], Iterator[Done]]  # runs jobs on a subject, in any order
+
+
+def run(subject: Subject, job: Job) -> Done:
+    """Run a cell, and return its outcome with the plan, if its approach makes plans; a refusal is an outcome, too."""
+    key, model = job.key, subject.model
+    try:
+        small, plan = subject.prune(key, job.plan)
+    except InputError as error:
+        return key, str(error), None
+    split = fewer(subject.splits[key.split], key.examples)
+    loss, right = _answer(small.at_rate(subject.every), split, job)
+    if len(right) < len(split):
+        return key, 1 - int((~right).sum()) / len(split), None
+    cell = Cell(
+        **key._asdict(),
+        task=subject.task,
+        accuracy=int(right.sum()) / len(right),
+        loss=float(f"{loss / len(right):.6g}"),  # digits that do not depend on how many threads added them up
+        states=small.layer_states,
+        states_before=model.layer_states,
+        parameters=parameters(small),
+        parameters_before=parameters(model),
+        right=pack(right) if key.split == "test" else None,
+    )
+    return key, cell, plan
+
+
+def _answer(model: Classifier, split: Split, job: Job) -> tuple[float, NDArray[np.bool_]]:
+    """Return the sum of the losses and the right answers, fewer than there are examples if `job.least` is missed."""
+    loss, right = 0.0, np.zeros(0, bool)
+    for logits, labels in answer_split(model, split, max(1, STEPS_AT_ONCE // split.length), engine=job.engine):
+        loss += tally(logits, labels)[0].item()
+        right = np.concatenate([right, (logits.argmax(-1) == labels).numpy(force=True)])
+        if len(split) - int((~right).sum()) < job.least:
+            break
+    return loss, right
+
+
+def pack(right: NDArray[np.bool_]) -> str:
+    """Return right answers as a short text: a bit each, compressed."""
+    return base64.b64encode(zlib.compress(np.packbits(right).tobytes(), 9)).decode()
 
 
 def local(subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:

@@ -10,21 +10,15 @@ cell, and why, or that its accuracy is `at_most` a bound, which is all that a se
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ..arrays import is_share
 from ..errors import InputError
@@ -40,7 +34,7 @@ NAME = Kind(
 )
 RATE = Kind("a share of the rate, above 0", lambda value: is_share(value) and value > 1e-6)
 
-# What sweep.json, each of its checkpoints, and each line of cells.jsonl must hold.
+# What sweep.json and each of its checkpoints must hold.
 ABOUT = {
     "checkpoints": Kind("a list", lambda value: isinstance(value, list)),
     "methods": list_of(TEXT),
@@ -52,26 +46,12 @@ ABOUT = {
 ABOUT_OPTIONAL = {"every": COUNT, "max_loss": FINITE, "machine": TEXT, "commands": list_of(TEXT), "date": TEXT}
 ENTRY = {"name": NAME, "file": TEXT, "family": TEXT, "stored_states": COUNT, "task": TEXT}
 ENTRY_OPTIONAL = {"sha256": TEXT, "task_parameters": COUNTS}
-CELL = {
-    "checkpoint": NAME,
-    "method": TEXT,
-    "ratio": SHARE,
-    "seed": COUNT,
-    "split": TEXT,
-    "examples": COUNT,
-    "rate": RATE,
-    "task": TEXT,
-    "accuracy": SHARE,
-    "loss": NUMBER,
-    "states": COUNTS,
-    "states_before": COUNTS,
-    "parameters": COUNT,
-    "parameters_before": COUNT,
-}
-CELL_OPTIONAL = {"speed": FINITE, "right": TEXT}
 VERDICTS = {"refused": TEXT, "at_most": SHARE}  # instead of a measurement, beside the key
 
-Right = NDArray[np.bool_]  # (examples,): which examples a model answers rightly
+Share = Annotated[float, SHARE]
+Count = Annotated[int, COUNT]
+Counts = Annotated[dict[str, int], COUNTS]
+Text = Annotated[str, TEXT]
 
 
 class Key(NamedTuple):
@@ -88,37 +68,27 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """One pruned model, evaluated. Accuracies and ratios are shares from 0 to 1; a conjugate pair is two states."""
+    """A pruned model, evaluated; with the kind of each entry, as cells.jsonl must have it.
 
-    checkpoint: str
-    task: str
-    method: str
-    ratio: float
-    seed: int
-    split: str
-    examples: int  # that were evaluated
-    rate: float  # of sampling, relative to training: 0.5 when every second sample was left out
-    accuracy: float
-    loss: float  # cross-entropy
-    states: dict[str, int]  # {layer: those kept}
-    states_before: dict[str, int]
-    parameters: int
-    parameters_before: int
-    speed: float | None = None  # times faster than the unpruned model, where it was measured
-    right: str | None = None  # which examples were answered rightly, as `pack` writes them
+    Accuracies and ratios are shares from 0 to 1; a conjugate pair is two states.
+    """
 
-    @property
-    def answers(self) -> Right | None:
-        """Return which examples were answered rightly (examples,), None where that was not kept."""
-        if self.right is None:
-            return None
-        right = unpack(self.right, self.examples)
-        if int(right.sum()) != round(self.accuracy * self.examples):
-            raise InputError(
-                f"The cell {self.method} {self.ratio:g} of {self.checkpoint!r} has {int(right.sum())} right answers "
-                f"but an accuracy of {self.accuracy:.4f} on {self.examples} examples; it is damaged, so sweep again."
-            )
-        return right
+    checkpoint: Annotated[str, NAME]
+    task: Text
+    method: Text
+    ratio: Share
+    seed: Count
+    split: Text
+    examples: Count  # that were evaluated
+    rate: Annotated[float, RATE]  # of sampling, relative to training: 0.5 when every second sample was left out
+    accuracy: Share
+    loss: Annotated[float, NUMBER]  # cross-entropy
+    states: Counts  # {layer: those kept}
+    states_before: Counts
+    parameters: Count
+    parameters_before: Count
+    speed: Annotated[float | None, FINITE] = None  # times faster than the unpruned model, where it was measured
+    right: Annotated[str | None, TEXT] = None  # which examples were answered rightly: a bit each, zlib, base64
 
     @property
     def key(self) -> Key:
@@ -131,6 +101,8 @@ class Cell:
         return 1 - sum(self.states.values()) / max(1, sum(self.states_before.values()))
 
 
+CELL = {name: hint.__metadata__[0] for name, hint in get_type_hints(Cell, include_extras=True).items()}
+OPTIONAL = {name: CELL.pop(name) for name in ("speed", "right")}
 Outcome = Cell | str | float  # what was measured, why the approach refused, or an upper bound of the accuracy
 
 
@@ -140,9 +112,7 @@ class Results:
 
     folder: Path
     about: dict[str, Any]
-    cells: list[Cell] = field(default_factory=list)  # without repetition
-    refused: dict[Key, str] = field(default_factory=dict)  # why an approach refused
-    at_most: dict[Key, float] = field(default_factory=dict)  # upper bounds where evaluation was stopped early
+    outcomes: dict[Key, Outcome] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Results:
@@ -150,19 +120,17 @@ class Results:
         folder = Path(folder)
         if not (folder / "sweep.json").is_file():
             raise InputError(f"{folder} holds no sweep (no sweep.json); make one with `ssmprune sweep --out {folder}`.")
-        about, outcomes = _read_about(folder / "sweep.json"), _read_outcomes(folder / "cells.jsonl")
-        return cls(
-            folder,
-            about,
-            [outcome for outcome in outcomes.values() if isinstance(outcome, Cell)],
-            {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, str)},
-            {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, float)},
-        )
+        return cls(folder, _read_about(folder / "sweep.json"), _read_outcomes(folder / "cells.jsonl"))
 
     @cached_property
     def by_key(self) -> dict[Key, Cell]:
-        """Return every cell by what identifies it."""
-        return {cell.key: cell for cell in self.cells}
+        """Return the cells that were measured."""
+        return {key: outcome for key, outcome in self.outcomes.items() if isinstance(outcome, Cell)}
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Return the cells that were measured, without repetition."""
+        return list(self.by_key.values())
 
     def entry(self, checkpoint: str) -> dict[str, Any]:
         """Return what sweep.json says of a checkpoint."""
@@ -196,35 +164,28 @@ class Results:
         return Plan.load(self.plan_path(cell))
 
 
+@dataclass(frozen=True)
 class Writer:
-    """Adds outcomes to a folder of results, in which `outcomes` has all so far; see `open_results`."""
+    """Adds outcomes to a folder of results; see `open_results`."""
 
-    def __init__(self, folder: Path, lines: int) -> None:
-        """Go on from what an earlier sweep has left in `folder`; `lines` is its open cells.jsonl."""
-        self.before, self._lines = Results.read(folder), lines
-        self.outcomes: dict[Key, Outcome] = {**self.before.at_most, **self.before.refused, **self.before.by_key}
+    results: Results  # of earlier sweeps and of this one
+    lines: int  # the open cells.jsonl
 
     def plan(self, key: Key) -> Plan | None:
         """Return the plan of a cell if that was made before."""
-        return self.before.plan(key) if self.before.plan_path(key).is_file() else None
+        return self.results.plan(key) if self.results.plan_path(key).is_file() else None
 
     def write(self, key: Key, outcome: Outcome, plan: Plan | None = None) -> None:
         """Write the plan of a cell, then the line that makes the cell count, which is on the disk on return."""
         if plan is not None:
-            plan.save(self.before.plan_path(key))
-        self.outcomes[key] = outcome
+            plan.save(self.results.plan_path(key))
+        self.results.outcomes[key] = outcome
         if isinstance(outcome, Cell):
             line = {name: value for name, value in asdict(outcome).items() if value is not None}
         else:
             line = key._asdict() | {"refused" if isinstance(outcome, str) else "at_most": outcome}
-        os.write(self._lines, (json.dumps(line, separators=(",", ":")) + "\n").encode())
-        os.fsync(self._lines)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a file in place of a folder for results, before anything is computed for it."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"Cannot write to {folder}: it is a file; give a folder.")
+        os.write(self.lines, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+        os.fsync(self.lines)
 
 
 @contextmanager
@@ -234,7 +195,6 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     Checkpoints, methods, ratios and seeds of an earlier sweep stay listed in sweep.json beside those of `about`. A
     checkpoint of the same name must be the same file. Only one sweep may write at a time.
     """
-    check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lines = os.open(folder / "cells.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -247,30 +207,9 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
         whole = (folder / "cells.jsonl").read_bytes().rfind(b"\n") + 1
         os.ftruncate(lines, whole)  # a line that a kill has torn would spoil the next
-        yield Writer(folder, lines)
+        yield Writer(Results.read(folder), lines)
     finally:
         os.close(lines)
-
-
-def pack(right: Right) -> str:
-    """Return right answers as a short text: a bit each, compressed.
-
-    >>> unpack(pack(np.array([True, False, True])), 3)
-    array([ True, False,  True])
-    """
-    return base64.b64encode(zlib.compress(np.packbits(right).tobytes(), 9)).decode()
-
-
-def unpack(text: str, examples: int) -> Right:
-    """Return the right answers that a text holds; refuse a text that is not of so many examples."""
-    size = -(-examples // 8)
-    try:
-        content = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
-    except (binascii.Error, ValueError, zlib.error) as error:
-        raise InputError(f"These are not answers to {examples} examples ({error}): {text[:40]!r}.") from error
-    if len(content) != size:
-        raise InputError(f"Expected answers to {examples} examples, {size} bytes; got {len(content)} or more.")
-    return np.unpackbits(np.frombuffer(content, np.uint8), count=examples).astype(bool)
 
 
 def _read_about(path: Path) -> dict[str, Any]:
@@ -298,7 +237,7 @@ def _read_outcomes(path: Path) -> dict[Key, Outcome]:
             raise InputError(f"Line {number} of {path} is not a cell ({error}); remove that line.") from error
         verdict = next((name for name in VERDICTS if isinstance(content, dict) and name in content), None)
         needed = {name: CELL[name] for name in Key._fields} | {verdict: VERDICTS[verdict]} if verdict else CELL
-        check_entries(f"Line {number} of {path}", content, needed, CELL_OPTIONAL)
+        check_entries(f"Line {number} of {path}", content, needed, OPTIONAL)
         key = Key(*(content[name] for name in Key._fields))
         # A later line of a cell, as with its speed, replaces the first.
         if verdict is None:

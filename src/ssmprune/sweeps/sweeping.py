@@ -1,4 +1,4 @@
-"""A sweep: every checkpoint pruned by every approach at every ratio and evaluated, killed and resumed at will."""
+"""A sweep: all checkpoints pruned by all approaches at all ratios and evaluated, killed and resumed at will."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..budgets import GRID
 from ..calibration.refit import FEW
 from ..deploy.timing import machine
 from ..errors import InputError
+from ..files import check_writable
 from ..models import load
 from ..models.classifier import Classifier
 from ..tasks.cards import read_card, task_of
@@ -24,9 +25,8 @@ from ..training.calibration_inputs import unlabelled_batches
 from ..training.evaluation import at_rate, check_fits
 from . import approaches
 from .approaches import Subject
-from .cells import Job
-from .runners import Runner, local
-from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, check_folder, open_results
+from .runners import Job, Runner, local
+from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, open_results
 
 CALIBRATION = 200  # unlabelled training sequences
 # A re-fit takes as long as its sequences have steps, so of long ones fewer are used, but never so few that the re-fit
@@ -160,7 +160,7 @@ def load_subject(
 
 def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:
     """Run every cell that the folder `out` does not have yet."""
-    check_folder(out)
+    check_writable(out / "sweep.json")
     session = session or Session()
     about = describe(checkpoints, plan, session.command)
     subjects = (load_subject(entry, plan.calibration, session.root) for entry in checkpoints)
@@ -199,7 +199,7 @@ def fill(
     finished = 0
     for subject in subjects:
         wanted = [_with_true_count(key, subject) for key in keys if key.checkpoint == subject.name]
-        missing = [key for key in dict.fromkeys(wanted) if not _is_known(writer.outcomes.get(key), key, least)]
+        missing = [key for key in dict.fromkeys(wanted) if not _is_known(writer.results.outcomes.get(key), key, least)]
         finished += len(wanted) - len(missing)
         session.watch("", finished, len(keys))
         jobs = [Job(key, writer.plan(key), session.engine, least) for key in missing]
@@ -208,7 +208,7 @@ def fill(
             finished += 1
             session.watch(f"{key.checkpoint} {key.method} {key.ratio:.0%}", finished, len(keys))
         filled += wanted
-    outcomes = [writer.outcomes[key] for key in filled]
+    outcomes = [writer.results.outcomes[key] for key in filled]
     return [outcome if isinstance(outcome, Cell) else None for outcome in outcomes]
 
 

@@ -72,7 +72,7 @@ def fetch(source: Source, folder: Path) -> Path:
     level = pooch.get_logger().level
     pooch.get_logger().setLevel("WARNING")
     try:
-        bar = Bar(f"{source.name} ({source.size})", unit="bytes", brief=True)
+        bar = Bar(f"{source.name} ({source.size})", in_bytes=True, brief=True)
         download = pooch.HTTPDownloader(progressbar=bar, timeout=30)
         pooch.retrieve(source.url, source.checksum, source.name, folder, downloader=download)
     except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong checksum is a ValueError

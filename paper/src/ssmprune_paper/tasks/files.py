@@ -9,19 +9,21 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.files import existing, load_tensors, save_tensors, write_atomically
+from ssmprune.progress import Bar
 from ssmprune.tasks import Source, fetch, refuse_new
 
 MEMBERS, BYTES = 250_000, 6 * 2**30  # Speech Commands, the largest, has 106,000 files and 3.8 GB
 LONGEST_LINE = 16 * 2**20
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+Item = TypeVar("Item")
 
 
 def cache_folder(root: Path) -> Path:
@@ -135,3 +137,15 @@ def read_records(path: Path, pixels: int) -> NDArray[np.uint8]:
         return np.memmap(path, np.uint8, "r").reshape(-1, 1 + pixels)
     except OSError as error:
         raise InputError(f"Cannot read {path} ({error}).") from error
+
+
+def track(items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
+    """Yield the items, showing how many of `total` are done.
+
+    >>> list(track("abc", total=3, text="Spelling"))
+    ['a', 'b', 'c']
+    """
+    with Bar(text, total, brief=True) as bar:
+        for item in items:
+            yield item
+            bar.update()

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
-from ssmprune.progress import track
 from ssmprune.tasks import Inputs, Lengths, Split, Task
 
 from .documents import Documents
-from .files import Arrays, cache_folder, find_folder, load_or_make, read_rows
+from .files import Arrays, cache_folder, find_folder, load_or_make, read_rows, track
 from .listops_trees import TOKENS, draw
 
 FOLDERS = ("listops", "listops-1000", ".")

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
-from ssmprune.progress import track
 from ssmprune.tasks import Inputs, Lengths, Split, Task
 
 from .contours import Look, draw
-from .files import cache_folder, find_folder, load_or_make_records
+from .files import cache_folder, find_folder, load_or_make_records, track
 from .lra_pictures import metadata, read_pictures
 
 DRAWING = 1  # to be raised when the same seed draws other pictures, so that none are kept from before

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
-from ssmprune.progress import track
 from ssmprune.tasks import Source, Split, Task, features, read_wav
 
-from .files import provide_folder
+from .files import provide_folder, track
 
 SOURCE = Source(
     "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",

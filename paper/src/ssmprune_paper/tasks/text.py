@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
-from ssmprune.progress import track
 from ssmprune.tasks import Inputs, Lengths, Source, Split, Task, split_published
 
 from .documents import Documents
-from .files import provide_folder
+from .files import provide_folder, track
 
 SOURCE = Source(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
