@@ -12,7 +12,8 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist, median
 from time import perf_counter
@@ -118,13 +119,19 @@ class Budget(Goal):
 
 @dataclass(frozen=True)
 class Found(Generic[Model]):
-    """What a search found: a ratio, its plan, the values of the budgets, the model where it was to be finished."""
+    """What a search found: a ratio, its plan, the values of the budgets, and what will be done to the pruned model."""
 
     ratio: float
     plan: Plan
-    model: Model | None
     values: dict[Budget, float]
     pruning: Pruning[Model]
+    finish: Finish | None = None
+
+    @cached_property
+    def model(self) -> Model:
+        """The pruned and finished model, made when it is asked for."""
+        small: Model = self.pruning.shrink(self.plan)
+        return small if self.finish is None else self.finish(small, self.pruning.batches)
 
     @property
     def notes(self) -> list[str]:
@@ -147,7 +154,7 @@ class Found(Generic[Model]):
             budget: value if same_size and not budget.grows_with_ratio else budget.measure(model, self.pruning)
             for budget, value in self.values.items()
         }
-        return Found(self.ratio, self.plan, model, values, self.pruning)
+        return replace(self, values=values, finish=lambda pruned, data: model)
 
     def _describe(self, budget: Budget) -> str:
         return budget.describe(self.values[budget], self.pruning, pruned=self.ratio > 0)
@@ -177,7 +184,7 @@ def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | 
                 f"model comes to {budget.write(value)}."
             )
     values = {budget: trials.value(budget, ratio) for budget in budgets}
-    return Found(ratio, trials.plan(ratio), trials.finished(ratio), values, pruning)
+    return Found(ratio, trials.plan(ratio), values, pruning, finish)
 
 
 @dataclass(eq=False)
@@ -194,9 +201,6 @@ class _Trials(Generic[Model]):
             self.plans[ratio] = self.pruning.plan(ratio)
         return self.plans[ratio]
 
-    def finished(self, ratio: float) -> Model | None:
-        return None if self.finish is None else self.finish(self.pruning.shrink(self.plan(ratio)), self.pruning.batches)
-
     def value(self, budget: Budget, ratio: float) -> float:
         if (budget, ratio) in self.values:
             return self.values[budget, ratio]
@@ -206,7 +210,8 @@ class _Trials(Generic[Model]):
         elif self.finish is None:
             value = budget.measure_plan(self.plan(ratio), self.pruning)
         else:
-            value = budget.measure(self.finished(ratio), self.pruning)
+            finished = Found(ratio, self.plan(ratio), {}, self.pruning, self.finish)
+            value = budget.measure(finished.model, self.pruning)
         self.values[budget, ratio] = value
         return value
 

@@ -20,13 +20,7 @@ class Bar:
     """
 
     def __init__(
-        self,
-        text: str = "",
-        total: int | None = None,
-        *,
-        in_bytes: bool = False,
-        shown: bool = True,
-        brief: bool = False,
+        self, text: str = "", total: int | None = None, in_bytes: bool = False, shown: bool = True, brief: bool = False
     ) -> None:
         """Prepare a bar, silent unless `shown`; a `brief` one disappears when it is done."""
         from rich import progress

@@ -104,9 +104,7 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
     if pruning.memory > ANNOUNCED_MEMORY:
         say(f"Planning takes up to {pruning.memory / 1e9:.1f} GB of memory.")
     if options.ratio is not None:
-        plan = pruning.plan(options.ratio)
-        model = finish(pruning.shrink(plan), pruning.batches) if finish else None
-        return Found(options.ratio, plan, model, {}, pruning)
+        return Found(options.ratio, pruning.plan(options.ratio), {}, pruning, finish)
     others: dict[str, list[Any]] = {}  # what these budgets measure with
     if "max_loss" in given:
         others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, finished=finish is not None)]

@@ -123,7 +123,6 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
         checkpoint, options, finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None)
     )
     small = found.model
-    assert small is not None  # there is something to finish
     bounds = report_certificates(certify_model(found.pruning, small)) if options.certify else None
     say("Measuring the size, speed and accuracy of the model before and after.")
     before, after = (_measure(model, split) for model in (found.pruning.model, small))

@@ -1,4 +1,4 @@
-"""What commands print: results to stdout, as JSON or for people, and progress to stderr."""
+"""What commands print: results to stdout, as JSON or for people; progress and what went wrong to stderr."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cyclopts import CycloptsError, UnusedCliTokensError
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import visible
+from ..errors import InputError, visible
+
+WRONG, INTERRUPTED, UNEXPECTED = 2, 130, 1  # exit codes: the user can fix it, Ctrl-C, our fault
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,31 @@ def literal(value: object) -> Text:
 def say(line: str) -> None:
     """Print a line for people to standard error, at once."""
     Console(stderr=True, soft_wrap=True).print(literal(line), highlight=False)
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Say what happened, and what to do where it is the user's turn."""
+    if isinstance(error, InputError):
+        return str(error), WRONG
+    if isinstance(error, CycloptsError):
+        return _explain_usage(error), WRONG
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}. Check the path, its permissions and the space on its disk.", WRONG
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return f"Not enough memory ({_first_line(error)}). Use a smaller batch, length or model.", WRONG
+    return f"Unexpected {type(error).__name__}: {_first_line(error)}. Add --debug for the traceback.", UNEXPECTED
+
+
+def _explain_usage(error: CycloptsError) -> str:
+    """Return what is wrong with the words of the command line, and where to read more."""
+    error.verbose = False  # no signature of the Python function
+    message = " ".join(str(error).split())
+    if isinstance(error, UnusedCliTokensError):
+        message = f"Nothing is expected here; got {', '.join(map(repr, error.unused_tokens or []))}."
+    command = " ".join(["ssmprune", *(error.command_chain or [])])
+    return f"{message} Try `{command} --help`."
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

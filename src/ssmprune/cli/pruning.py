@@ -148,9 +148,8 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
         report += report_certificates(certify(found.plan, pruning.systems, pruning.moments))
     if options.out is None:
         return report
-    small = recovered.model if recovered else pruning.shrink(found.plan)
-    _save(small, pruning.model, checkpoint, options.out)
-    return report + _measure_gains(pruning.model, small, timed_sequence(checkpoint, pruning))
+    _save(found.model, pruning.model, checkpoint, options.out)
+    return report + _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning))
 
 
 def recover(
@@ -177,8 +176,7 @@ def _recover(
 ) -> tuple[Found[Classifier], Recovered[Classifier] | None]:
     """Recover the pruned model; a recovery that breaks a budget is discarded, with a message."""
     inputs = replace(options.calibration, sequences=RECOVERY_SEQUENCES).load(checkpoint) or []
-    small = found.pruning.shrink(found.plan)
-    recovered = _learn(small, found.pruning.model, inputs, options.minutes, out)
+    recovered = _learn(found.model, found.pruning.model, inputs, options.minutes, out)
     after = found.remeasure(recovered.model)
     if after.broken:
         say(f"After recovery, {'; '.join(after.broken)}. The pruned model is kept as it was before recovery.")

@@ -14,9 +14,8 @@ from .. import tasks
 from ..errors import InputError
 from ..models import load
 from ..progress import Bar
-from .failures import INTERRUPTED
 from .options import MORE, Checkpoint, Count, DataFolder, Engine, Seed, Threads, at_least, prepare
-from .output import Report, table
+from .output import INTERRUPTED, Report, table
 
 if TYPE_CHECKING:
     from ..training import Recipe, Result, Schedule

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, Group, Parameter
+from rich.console import Console
+from rich.text import Text
 
 from .. import __version__
-from ..errors import InputError
+from ..errors import InputError, visible
 from ..registry import add_module
-from . import failures
 from .deploying import deploy, export, quantize
 from .importing import import_, list_
 from .options import ARGUMENTS, EVERYWHERE, OPTIONS
-from .output import Report
+from .output import INTERRUPTED, Report, explain
 from .pruning import inspect, prune, recover
 from .sweeping import demo, report, sweep
 from .training import evaluate, train
@@ -44,7 +46,7 @@ for heading, verbs in VERBS.items():
     group = Group.create_ordered(heading, sort_key=0)
     for place, (verb, function) in enumerate(verbs.items()):
         app.command(function, name=verb, group=group, sort_key=place)
-app.meta.suppress_keyboard_interrupt = False  # `failures` reports it
+app.meta.suppress_keyboard_interrupt = False  # `run` reports it
 
 
 @app.meta.default
@@ -61,7 +63,7 @@ def launch(
     json: Annotated[bool, Parameter(group=EVERYWHERE, help="Print JSON instead of a table.")] = False,
     debug: Annotated[bool, Parameter(group=EVERYWHERE, help="Show the traceback of an error.")] = False,
 ) -> int:
-    """Run one command and return its exit code; `failures` looks for --debug."""
+    """Run one command and return its exit code; `run` looks for --debug."""
     if not words:
         app.help_print()
         raise InputError("A command is missing. Try `ssmprune --help`.")
@@ -77,12 +79,26 @@ def launch(
 
 def run(arguments: Sequence[str]) -> NoReturn:
     """Run a command line and leave the process; what the user can fix is one line on stderr and exit code 2."""
-    failures.leave_with(_launch, arguments)
-
-
-def _launch(arguments: Sequence[str]) -> int:
-    code: int | None = app.meta(arguments, print_error=False, exit_on_error=False, result_action="return_value")
-    return code or 0
+    try:
+        code = app.meta(arguments, print_error=False, exit_on_error=False, result_action="return_value") or 0
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except (BrokenPipeError, SystemExit) as leave:  # rich leaves when nobody reads on, as after `| head`
+        if not isinstance(leave if isinstance(leave, BrokenPipeError) else leave.__context__, BrokenPipeError):
+            raise
+        code = 0  # files are written before anything is printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at exit
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        message, code = explain(error)
+        line = Text.assemble(("Error:", "bold red"), " ", visible(message))
+        Console(stderr=True, soft_wrap=True).print(line, highlight=False)
+    if code == INTERRUPTED:
+        Console(stderr=True).print("Interrupted. Every file that was written is whole.")
+    sys.exit(code)
 
 
 def main() -> NoReturn:
