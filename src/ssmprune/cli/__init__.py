@@ -1,9 +1,8 @@
 """The command line: one verb is one function, which takes a dataclass of options and returns a `Report`.
 
-`verbs` puts them under headings and has the options of every command. `pruning` has inspect, prune and recover,
-`deploying` quantize, export and deploy, `deciding` what prune and deploy share; `training` has train and evaluate,
-`sweeping` sweep, report and demo, `importing` import and list. `options` has what several commands share, `output` what
-they print.
+`verbs` puts them under headings, runs them and has the options of all commands. `pruning` has inspect, prune and
+recover, `deploying` quantize, export and deploy; `training` has train and evaluate, `sweeping` sweep, report and demo,
+`importing` import and list. `options` has what several commands share, `output` what they print.
 """
 
 from .verbs import app, main, run

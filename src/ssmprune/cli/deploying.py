@@ -15,10 +15,9 @@ from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable
 from ..models import load, save
 from ..tasks import cards
-from .deciding import PruningOptions, find_plan
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
 from .output import Report, literal, say, table
-from .pruning import report_certificates
+from .pruning import PruningOptions, find_plan, report_certificates
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
