@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .adapters.arrays import is_torch_module
 from .adapters.base import Adapter
+from .adapters.families import is_torch_module
 from .adapters.layers import Layer, layers_of
 from .arrays import is_count
 from .core import DiagonalSystem

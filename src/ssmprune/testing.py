@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .adapters import Adapter, layers_of
-from .adapters.arrays import is_torch_module
+from .adapters.families import is_torch_module
 from .arrays import Complex, Mask, Real
 from .core.system import DiagonalSystem
 from .errors import InputError

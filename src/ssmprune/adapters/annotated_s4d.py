@@ -10,8 +10,7 @@ import numpy as np
 from ..arrays import from_parts
 from ..models.config import LayerOptions
 from . import importing
-from .arrays import ArrayPlace
-from .families import GridFamily
+from .families import ArrayPlace, GridFamily
 from .parameters import LayerParameters
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from ..arrays import Complex, Mask, Real
 from ..core.system import DiagonalSystem
 from ..errors import InputError
-from .arrays import Places
 
 WITHOUT_REFIT = (
     "Take a plan without refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."
@@ -45,6 +44,8 @@ class Adapter(ABC):
 
     name: str  # of the family
     asked: ClassVar[tuple[str, ...]] = ()  # options of the adapter that a file does not record
+    # Makes our classifier from a whole model's tree; its keyword arguments are the questions of `ssmprune import`.
+    classifier: Callable[..., Any] | None = None
 
     @abstractmethod
     def layers(self, model: Any) -> dict[str, Any]:
@@ -89,13 +90,6 @@ class Adapter(ABC):
         """Return one of our torch layers that computes what this layer does, D u included, with the kept states."""
         raise InputError(f"The family {self.name} does not say how to convert its layers to ours.")
 
-    def importer(self) -> Callable[..., Any] | None:
-        """Return the function that makes our classifier from a tree of a whole model: `classifier`, if there is one.
-
-        Its keyword arguments, with their types, are the questions that `ssmprune import` asks.
-        """
-        return getattr(self, "classifier", None)
-
     def calling_module(self, path: str) -> str:
         """Return the path of the torch module that takes and gives whole sequences when the layer at `path` runs."""
         return path
@@ -112,10 +106,6 @@ class Adapter(ABC):
     def outputs_of(self, result: Any) -> Any:
         """Return the outputs (batch, length, width) in what that module returned, the first if it is several."""
         return result[0] if isinstance(result, tuple | list) else result
-
-    def layers_among(self, places: Places) -> dict[str, Any]:
-        """Return `layers` of a model that has been walked through already, once for all families."""
-        return self.layers(places.model)
 
     def as_real(self, C: Complex) -> Real:
         """Return C as real numbers, for a layer that stores no others; refuse one with imaginary parts.

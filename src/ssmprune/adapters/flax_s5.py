@@ -12,8 +12,7 @@ from ..arrays import Complex, from_parts
 from ..errors import InputError
 from ..models.config import LayerOptions
 from . import importing
-from .arrays import ArrayPlace
-from .families import FlatFamily, directions
+from .families import ArrayPlace, FlatFamily, directions
 from .parameters import LayerParameters
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, need_torch
-from .arrays import leaves
-from .families import ArrayFamily
+from .families import ArrayFamily, leaves
 from .parameters import LayerParameters
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 from ..errors import InputError
 from ..registry import Registry
 from .annotated_s4d import AnnotatedS4D
-from .arrays import places_of, refuse_coupled
 from .base import Adapter
+from .families import ArrayFamily, ArrayPlace, places_of
 from .flax_s5 import FlaxS5
 from .minimal_lru import MinimalLRU
 from .ours import S4DAdapter, S5Adapter
@@ -21,6 +21,20 @@ from .s5_pytorch import S5Pytorch
 from .state_spaces import StateSpacesDiag, StateSpacesDPLR, StateSpacesS4D
 
 Result = TypeVar("Result")
+
+SELECTIVE = (
+    "{path} is a selective (Mamba/S6) layer: its poles and B change with the input, so a state has no fixed gain. "
+    "ssmprune handles linear time-invariant diagonal layers such as S5, S4D and LRU."
+)
+LOW_RANK = (
+    "{path} is a diagonal-plus-low-rank (DPLR) S4 layer: its states are coupled by the low-rank term, so none can be "
+    "removed alone. Train the diagonal variant (S4D). Whole DPLR kernels of state-spaces/s4 can be read and converted "
+    "where their modes are well conditioned."
+)
+LIQUID = (
+    "{path} is a liquid layer: its state update is multiplied by the input, so it is not time-invariant. "
+    "Train it with liquid=False to prune it."
+)
 
 
 def _ask_family(method: Callable[..., Result]) -> Callable[..., Result]:
@@ -89,15 +103,29 @@ def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
 
     With `adapter` only that family is asked, with the options the adapter was made with.
     """
-    places = places_of(model)
-    refuse_coupled(places)
+    places = places_of(model)  # a walk for all families
+    _refuse_coupled(places)
     families = list(found().values()) if adapter is None else [_ADAPTERS.checked(adapter, "`adapter`")]
-    layers = {
-        path: Layer(path, family, inner) for family in families for path, inner in family.layers_among(places).items()
-    }
+    layers: dict[str, Layer] = {}
+    for family in families:
+        known = family.layers_among(places) if isinstance(family, ArrayFamily) else family.layers(model)
+        layers |= {path: Layer(path, family, inner) for path, inner in known.items()}
     if not layers:
         raise InputError(
             f"No diagonal SSM layer found in {type(model).__name__}; the known families are "
             f"{', '.join(family.name for family in families)}."
         )
     return layers
+
+
+def _refuse_coupled(places: dict[str, ArrayPlace]) -> None:
+    """Refuse a model whose states cannot go one by one, recognised by the names of its arrays, with the reason."""
+    for path, place in places.items():
+        where, names = repr(path) if path else "The model", {*place.keys, *place.children}
+        if {"A_log", "x_proj", "dt_proj"} <= names or {"A_log", "dt_bias", "in_proj"} <= names:
+            raise InputError(SELECTIVE.format(path=where))
+        whole = {"A_real", "A_imag", "P", "B", "C", "inv_dt"} <= names  # `StateSpacesDPLR` sees to these
+        if "P" in names and not whole and ({"A_real", "A_imag"} <= names or {"Lambda_re", "Lambda_im"} <= names):
+            raise InputError(LOW_RANK.format(path=where))
+        if getattr(place.module, "liquid", False) is True:
+            raise InputError(LIQUID.format(path=where))

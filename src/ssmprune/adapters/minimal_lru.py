@@ -8,8 +8,7 @@ import numpy as np
 
 from ..arrays import join_parts
 from ..models.config import LayerOptions
-from .arrays import ArrayPlace
-from .families import FlatFamily
+from .families import ArrayPlace, FlatFamily
 from .parameters import LayerParameters
 
 

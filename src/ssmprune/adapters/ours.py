@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +12,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..core.system import DiagonalSystem
 from ..models.config import LayerOptions
-from .arrays import ArrayPlace, Places
-from .families import FlatFamily
+from .families import ArrayPlace, FlatFamily
 from .parameters import LayerParameters
 
 
@@ -22,13 +22,13 @@ class OurFamily(FlatFamily):
     kind: ClassVar[tuple[str, str]]  # module and name of the layer's class
     input_arrays: ClassVar = ("mask",)
 
-    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+    def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the layers of the class; if its module was never imported, the model can have none."""
         module, name = self.kind
         if module not in sys.modules:
             return {}
         kind = getattr(sys.modules[module], name)
-        return {path: place for path, place in places.by_path.items() if isinstance(place.module, kind)}
+        return {path: place for path, place in places.items() if isinstance(place.module, kind)}
 
     def after_pruning(self, model: Any, title: str, kept: Mapping[str, Mask] | None) -> None:
         """Let one of our classifiers bring its grid and its history up to date."""
@@ -52,6 +52,8 @@ class OurFamily(FlatFamily):
         """Read the options off the module; a masked state has no input."""
         module, flat = layer.module, "channel" in layer
         B, mask = from_parts(layer["B"]), layer["mask"]
+        names = (field.name for field in fields(LayerOptions))
+        recorded = {name: getattr(module, name) for name in names if hasattr(module, name)}
         return LayerParameters(
             pole_re=layer["pole_re"],
             pole_im=layer["pole_im"],
@@ -60,14 +62,7 @@ class OurFamily(FlatFamily):
             D=layer["D"],
             log_step=layer["log_step"],
             channel=layer["channel"].astype(np.int64) if flat else None,
-            options=LayerOptions(
-                pole_form=module.pole_form,
-                discretization=module.discretization,
-                conj_sym=module.conj_sym,
-                backward_delay=module.backward_delay if flat else 0,
-                step_rescale=module.step_rescale,
-                train_B=flat and "B" in module._parameters,
-            ),
+            options=LayerOptions(**recorded, train_B=flat and "B" in module._parameters),
         )
 
 

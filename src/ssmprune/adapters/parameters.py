@@ -33,12 +33,12 @@ class LayerParameters:
 
     def __post_init__(self) -> None:
         """Refuse shapes that do not belong together."""
-        n, H = len(self.pole_re), len(self.D)
+        n, H, directions = self.n, len(self.D), len(self.C)
         flat = self.channel is not None
         expected = {
             "pole_im": (n,),
             "B": (n,) if flat else (n, H),
-            "C": (self.directions, n) if flat else (self.directions, H, n),
+            "C": (directions, n) if flat else (directions, H, n),
             "log_step": (H,) if flat else (n,),
         }
         for name, shape in expected.items():
@@ -47,19 +47,14 @@ class LayerParameters:
                     f"A layer of {n} states and width {H} needs {name} {shape}; its {name} is "
                     f"{getattr(self, name).shape}. Check the options given for this family."
                 )
-        if self.directions not in (1, 2):
-            raise InputError(f"A layer has one C, or two when bidirectional; this one has {self.directions}.")
-        object.__setattr__(self, "options", replace(self.options, bidirectional=self.directions == 2))
+        if directions not in (1, 2):
+            raise InputError(f"A layer has one C, or two when bidirectional; this one has {directions}.")
+        object.__setattr__(self, "options", replace(self.options, bidirectional=directions == 2))
 
     @property
     def n(self) -> int:
         """Number of stored states."""
         return len(self.pole_re)
-
-    @property
-    def directions(self) -> int:
-        """1, or 2 for a bidirectional layer."""
-        return len(self.C)
 
     def system(self) -> DiagonalSystem:
         """Return what the layer computes, without D u."""
@@ -87,8 +82,10 @@ class LayerParameters:
             order = np.argsort(system.channel, kind="stable")
             channel, log_step = system.channel[order], self.log_step
             B, C = np.ones(system.n, np.complex128), (system.C * system.B[:, 0])[:, 0, order]
-        step = self._steps(log_step, channel)
-        poles = _continuous(system.log_poles[order], step, self.options.discretization)
+        step, log_poles = self._steps(log_step, channel), system.log_poles[order]
+        if self.options.discretization == "bilinear":
+            log_poles = np.tanh(log_poles / 2) * 2
+        poles: Complex = log_poles / step
         factor = DISCRETIZATIONS[self.options.discretization](poles, step)[1]
         return replace(
             self,
@@ -146,9 +143,3 @@ def _stored(real: Real, form: str) -> Real:
     if form == "clip" and (real > CLIP).any():
         raise InputError(f"This layer clips poles at {CLIP}; a pole to be written has the real part {real.max():.2g}.")
     return np.log(-real) if form == "exp" else real
-
-
-def _continuous(log_poles: Complex, step: Real, discretization: str) -> Complex:
-    """Return the poles λ (n,) that a discretisation turns into these."""
-    w = np.tanh(log_poles / 2) * 2 if discretization == "bilinear" else log_poles
-    return np.asarray(w / step, np.complex128)

@@ -10,8 +10,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError
 from ..models.config import LayerOptions
-from .arrays import ArrayPlace
-from .families import FlatFamily, directions
+from .families import ArrayPlace, FlatFamily, directions
 from .parameters import LayerParameters
 
 

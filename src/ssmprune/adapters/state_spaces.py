@@ -13,8 +13,7 @@ from ..core.discretization import bilinear
 from ..errors import InputError, one_of
 from ..models.config import LayerOptions
 from . import importing
-from .arrays import ArrayPlace, Places
-from .families import GridFamily
+from .families import ArrayPlace, GridFamily
 from .parameters import LayerParameters
 
 Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
@@ -151,7 +150,7 @@ class StateSpacesDiag(StateSpacesKernel):
     asked = ("disc", "real_transform", "bidirectional")
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
 
-    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+    def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the diagonal kernels; those with a low-rank part, P, belong to `StateSpacesDPLR`."""
         return {path: place for path, place in super().layers_among(places).items() if "P" not in place}
 
@@ -208,7 +207,7 @@ class StateSpacesDPLR(StateSpacesKernel):
     asked = ("real_transform", "bidirectional")
     grid_axes: ClassVar = {}
 
-    def layers_among(self, places: Places) -> dict[str, ArrayPlace]:
+    def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the kernels of either set of names; what else has a P is of another code."""
         newer, older = {"A_real", "A_imag", "inv_dt"}, {"inv_w_real", "log_dt"}
         kernels = super().layers_among(places)

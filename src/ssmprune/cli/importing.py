@@ -71,9 +71,9 @@ def list_() -> Report:
 def import_model(tree: dict[str, Any], family: str, answers: dict[str, Any]) -> Classifier:
     """Return our classifier; an answer is an option of the adapter or a keyword argument of its importer."""
     families = adapters.found()
-    importer = families[family].importer() if family in families else None
+    importer = families[family].classifier if family in families else None
     if importer is None:
-        names = ", ".join(sorted(name for name, adapter in families.items() if adapter.importer()))
+        names = ", ".join(sorted(name for name, adapter in families.items() if adapter.classifier))
         raise InputError(f"Whole models can be imported from the families {names}; got {family!r}.")
     adapter = type(families[family])
     options, parameters = (signature(function, eval_str=True).parameters for function in (adapter, importer))
@@ -82,7 +82,7 @@ def import_model(tree: dict[str, Any], family: str, answers: dict[str, Any]) -> 
     _check(answers, {name: _choices(it.annotation) for name, it in {**options, **arguments}.items()}, needed)
     given, others = ({name: answers[name] for name in names if name in answers} for names in (options, arguments))
     if given:
-        importer = adapter(**given).importer() or importer
+        importer = adapter(**given).classifier or importer
     model: Classifier = importer(tree, **others)
     return model
 
