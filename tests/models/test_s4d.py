@@ -16,8 +16,8 @@ from reference import close
 from ssmprune.errors import InputError
 from ssmprune.models import s4d, s5_kernel
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.s4d import S4DLayer, convolve
-from ssmprune.models.s4d_kernel import fast_length
+from ssmprune.models.s4d import S4DLayer
+from ssmprune.models.s4d_kernel import convolve, fast_length
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

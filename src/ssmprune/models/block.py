@@ -35,24 +35,21 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:  # (batch, length, width) -> the same
         """Return the block's output for whole sequences; steps that are `padding` (batch, length) excite no state."""
-        u = self._before(x)
+        u = self.norm(x) if self.prenorm else x
         if padding is not None:
             u = u.masked_fill(padding[..., None], 0)
-        return self._after(self._gated(x, self.ssm(u)))
+        return self._leave(x, self.ssm(u))
 
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the outputs for the next chunk (batch, chunk, width) or step (batch, width), and the state after."""
         layer = self.ssm.step if x.dim() == 2 else self.ssm.stream
-        y, state = layer(self._before(x), state)
-        return self._after(self._gated(x, y)), state
+        y, state = layer(self.norm(x) if self.prenorm else x, state)
+        return self._leave(x, y), state
 
-    def _before(self, x: Tensor) -> Tensor:
-        normed: Tensor = self.norm(x) if self.prenorm else x
-        return normed
-
-    def _after(self, x: Tensor) -> Tensor:
-        normed: Tensor = x if self.prenorm else self.norm(x)
-        return normed
+    def _leave(self, x: Tensor, y: Tensor) -> Tensor:
+        gated = self._gated(x, y)
+        output: Tensor = gated if self.prenorm else self.norm(gated)
+        return output
 
     def _gated(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the residual stream x plus what the gate lets through of the state space layer's output y."""

@@ -108,18 +108,21 @@ class Classifier(nn.Module):
 
         A model whose config says padding "seen" keeps it out of the pooling alone.
         """
-        if torch.is_grad_enabled() or self.training:
-            self._check(x, lengths)
-            return self.head(self._features(x, lengths))
         return self.head(self.features(x, lengths))
 
     def features(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Return what the head takes: pooled features (batch, width), or those of every step. For evaluation."""
+        """Return what the head takes: pooled features (batch, width), or those of every step."""
         self._check(x, lengths)
+        if lengths is not None:
+            lengths = lengths.to(x.device).long()
+        if torch.is_grad_enabled() or self.training:
+            return self.pool(self.encode(x, self._padding(x, lengths)), lengths)
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
-        rows = groups(len(x), x.shape[1], self._built_as.width)
-        parts = [self._features(x[row], None if lengths is None else lengths[row], in_chunks=True) for row in rows]
+        parts = []
+        for rows in groups(len(x), x.shape[1], self._built_as.width):
+            part, until = x[rows], None if lengths is None else lengths[rows]
+            parts.append(self.pool(self._encode_in_chunks(part, self._padding(part, until)), until))
         return torch.cat(parts)
 
     def stages(self, x: Tensor, lengths: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
@@ -167,15 +170,6 @@ class Classifier(nn.Module):
         logits: Tensor = self.decoder(x)
         return logits
 
-    def _features(self, x: Tensor, lengths: Tensor | None, *, in_chunks: bool = False) -> Tensor:
-        """Return the pooled features (batch, width), or (batch, length, width) without pooling."""
-        if lengths is not None:
-            lengths = lengths.to(x.device).long()
-        # S4D convolves whole sequences; other layers go on from a state in the middle of one.
-        if in_chunks and not self._built_as.bidirectional and self._built_as.family != "s4d":
-            return self.pool(self._encode_in_chunks(x), lengths)
-        return self.pool(self.encode(x, self._padding(x, lengths)), lengths)
-
     def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return the features (batch, length, width) of all steps."""
         x = self.encoder(x)
@@ -200,11 +194,14 @@ class Classifier(nn.Module):
             return None
         return torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
 
-    def _encode_in_chunks(self, x: Tensor) -> Tensor:
-        """Return what `encode` does, with long sequences cut into chunks."""
+    def _encode_in_chunks(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """Return what `encode` does, with long sequences cut into chunks where layers go on from a state.
+
+        S4D convolves whole sequences.
+        """
         steps = steps_at_once(self._built_as.width)
-        if x.shape[1] <= steps:
-            return self.encode(x)
+        if x.shape[1] <= steps or self._built_as.bidirectional or self._built_as.family == "s4d":
+            return self.encode(x, padding)
         layers, chunks = self.initial_state(len(x)).layers, []
         for chunk in torch.split(x, steps, dim=1):
             features, layers = self._advance(chunk, layers)

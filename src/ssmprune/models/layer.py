@@ -5,6 +5,8 @@ Poles start at HiPPO-N, dense weights as truncated normal numbers whose variance
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -22,19 +24,26 @@ class DiagonalLayer(nn.Module):
     """
 
     B: Tensor
-    C: Tensor
-    D: Tensor
-    log_step: Tensor
     mask: Tensor
 
-    def __init__(self, poles: Tensor, options: LayerOptions) -> None:
-        """Take over the options and store poles (n,) in the form that the options name."""
+    def __init__(self, width: int, poles: Tensor, B: Tensor, C: Tensor, options: LayerOptions) -> None:
+        """Store poles (n,), B and C as real numbers; D and the steps, of states or of channels, are drawn."""
         super().__init__()
         self.bidirectional, self.conj_sym = options.bidirectional, options.conj_sym
         self.discretization, self.pole_form = options.discretization, options.pole_form
         self.step_rescale = options.step_rescale
         self.pole_re = nn.Parameter(stored_real_part(poles.real, self.pole_form))
         self.pole_im = nn.Parameter(poles.imag.clone())
+        for_channels = B.dim() == 1  # then B stays 1 unless it is asked to learn
+        if for_channels and not options.train_B:
+            self.register_buffer("B", torch.view_as_real(B))
+        else:
+            self.B = nn.Parameter(torch.view_as_real(B).contiguous())
+        self.C = nn.Parameter(torch.view_as_real(C).contiguous())
+        self.D = nn.Parameter(torch.randn(width))
+        steps = torch.empty(width if for_channels else len(poles))
+        self.log_step = nn.Parameter(steps.uniform_(math.log(options.step_min), math.log(options.step_max)))
+        self.register_buffer("mask", torch.ones(len(poles), dtype=torch.bool))
 
     @property
     def gain(self) -> float:

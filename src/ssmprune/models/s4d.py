@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
+from torch import Tensor
 
 from .config import LayerOptions
 from .layer import DiagonalLayer, continuous_poles, discretize, hippo_n
-from .s4d_kernel import fast_length, kernel
-from .s5_kernel import groups, keep_freed_memory, scan, steps_at_once
+from .s4d_kernel import convolve, kernel
+from .s5_kernel import scan, steps_at_once
 
 
 class S4DLayer(DiagonalLayer):
@@ -30,20 +25,16 @@ class S4DLayer(DiagonalLayer):
 
     def __init__(self, width: int, n: int, options: LayerOptions = LayerOptions()) -> None:  # noqa: B008 (frozen)
         """Start with poles at S4D-LegS, shared out evenly to the channels; B = 1, random C, D and steps."""
-        poles, channel = legs_poles(n, width, options.conj_sym)
-        super().__init__(poles, options)
+        state = torch.arange(n)
+        channel = state * width // max(n, 1)
+        rank = state - (channel * n + width - 1) // width  # within the channel
+        most = -(-n // width)
+        poles, _ = hippo_n(2 * most if options.conj_sym else most)
+        poles = poles[:most].flip(0)[rank].to(torch.complex64)  # slowest first
+        C = torch.view_as_complex(torch.randn(1 + options.bidirectional, n, 2) * 0.5**0.5)
+        super().__init__(width, poles, torch.ones_like(poles), C, options)
         self.backward_delay = options.backward_delay
-        ones = torch.view_as_real(torch.ones(n, dtype=torch.complex64))
-        if options.train_B:
-            self.B = nn.Parameter(ones)
-        else:
-            self.register_buffer("B", ones)
-        self.C = nn.Parameter(torch.randn(1 + options.bidirectional, n, 2) * 0.5**0.5)
-        self.D = nn.Parameter(torch.randn(width))
-        log_step = torch.empty(width).uniform_(math.log(options.step_min), math.log(options.step_max))
-        self.log_step = nn.Parameter(log_step)
         self.register_buffer("channel", channel)
-        self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
 
     def discretized(self) -> tuple[Tensor, Tensor]:
         """Return log λ_bar (n,) and B_bar (n,), complex, differentiable; masked states have no input."""
@@ -105,64 +96,3 @@ class S4DLayer(DiagonalLayer):
 
     def _owners(self, like: Tensor) -> Tensor:
         return self.channel.expand(*like.shape[:-1], -1)
-
-
-def legs_poles(n: int, width: int, conj_sym: bool) -> tuple[Tensor, Tensor]:
-    """Share n states out evenly to the channels; return S4D-LegS poles (n,) complex64 and owners (n,), ascending.
-
-    Every channel gets the poles of HiPPO-N, on Re = -1/2; with `conj_sym` the half with Im > 0, slowest first.
-    """
-    state = torch.arange(n)
-    channel = state * width // max(n, 1)
-    rank = state - (channel * n + width - 1) // width  # within the channel
-    most = -(-n // width)
-    poles, _ = hippo_n(2 * most if conj_sym else most)
-    return poles[:most].flip(0)[rank].to(torch.complex64), channel
-
-
-def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
-    """Return y_k = sum_j K[0, j] u_{k-j} and, with a second kernel, + sum_j K[1, j] u_{k+j+backward_delay}.
-
-    u is (batch, length, H), kernels (1 or 2, H, length); done channel by channel in the frequency domain.
-    """
-    length = u.shape[1]
-    size = fast_length(2 * length)  # so that nothing comes round the circle
-    circular = pad(kernels[0], (0, size - length))
-    if len(kernels) == 2:
-        # What reaches back from later inputs stands at the end of the circle, K[1, 0] at -backward_delay.
-        circular = circular + pad(kernels[1].flip(-1), (size - length, 0)).roll(1 - backward_delay, -1)
-    y: Tensor = _Circular.apply(u, circular)  # type: ignore[no-untyped-call]
-    return y
-
-
-class _Circular(torch.autograd.Function):
-    """y_k = sum_j K_j u_{k-j} round a circle, u and y (batch, length, H), K (H, size), a few sequences at a time.
-
-    Gradients are convolutions against time, by transforms of real numbers, where torch's own would be of complex ones.
-    Sequences are transposed while they are in the cache and leave as the next layer reads them; otherwise activations
-    and their gradients would step through memory.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, circular: Tensor) -> Tensor:
-        size = ctx.size = circular.shape[1]
-        keep_freed_memory()
-        response, spectra = torch.fft.rfft(circular), []
-        y = torch.empty_like(u, dtype=torch.promote_types(u.dtype, circular.dtype))
-        for rows in groups(len(u), size, len(circular)):
-            spectra.append(torch.fft.rfft(u[rows].mT, size))
-            y[rows] = torch.fft.irfft(spectra[-1] * response, size)[..., : u.shape[1]].mT
-        ctx.save_for_backward(response, *spectra)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-        response, *spectra = ctx.saved_tensors
-        du, total = torch.empty_like(dy), torch.zeros_like(response)
-        response = response.conj_physical()
-        for rows, spectrum in zip(groups(len(dy), ctx.size, len(response)), spectra, strict=True):
-            adjoint = torch.fft.rfft(dy[rows].mT, ctx.size)
-            total += (adjoint * spectrum.conj()).sum(0)
-            du[rows] = torch.fft.irfft(adjoint.mul_(response), ctx.size)[..., : dy.shape[1]].mT
-        return du, torch.fft.irfft(total, ctx.size)

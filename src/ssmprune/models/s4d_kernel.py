@@ -1,4 +1,4 @@
-"""Convolution kernels of diagonal systems: a Vandermonde product that is never written out.
+"""Convolution kernels of diagonal systems, a Vandermonde product that is never written out, and convolution with them.
 
 Exponents are split as l = aT + b with T near the root of the length, so that
 
@@ -23,6 +23,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink, pad
 
+from .s5_kernel import groups, keep_freed_memory
+
 TABLE = 1 << 17  # entries of a table of powers: bounds the memory at any length, and fits a cache
 GROUPS = np.array([0, *sorted(odd << k for odd in (1, 3) for k in range(40))])  # bounds of counts that share a run
 ODD_FACTORS = (1, 3, 5, 9, 15, 25, 27)  # of lengths whose Fourier transform is fast
@@ -43,6 +45,22 @@ def kernel(log_poles: Tensor, weights: Tensor, channel: Tensor, channels: int, l
     """
     kernels: Tensor = _Kernel.apply(log_poles, weights, channel, channels, length)  # type: ignore[no-untyped-call]
     return kernels
+
+
+def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
+    """Return y_k = sum_j K[0, j] u_{k-j} and, with a second kernel, + sum_j K[1, j] u_{k+j+backward_delay}.
+
+    u is (batch, length, H), kernels (1 or 2, H, length) for channels of their own, or (1 or 2, H, H, length), output by
+    input; done in the frequency domain.
+    """
+    length = u.shape[1]
+    size = fast_length(2 * length)  # so that nothing comes round the circle
+    circular = pad(kernels[0], (0, size - length))
+    if len(kernels) == 2:
+        # What reaches back from later inputs stands at the end of the circle, K[1, 0] at -backward_delay.
+        circular = circular + pad(kernels[1].flip(-1), (size - length, 0)).roll(1 - backward_delay, -1)
+    y: Tensor = _Circular.apply(u, circular)  # type: ignore[no-untyped-call]
+    return y
 
 
 def fast_length(least: int) -> int:
@@ -185,3 +203,53 @@ def _similar(counts: np.ndarray[Any, Any], budget: int) -> Iterator[tuple[slice,
         if places:
             most = max(1, budget // places)
             yield from ((slice(top, min(top + most, end)), places) for top in range(first, end, most))
+
+
+class _Circular(torch.autograd.Function):
+    """y_k = sum_j K_j u_{k-j} round a circle, a few sequences at a time.
+
+    u and y are (batch, length, H), K (H, size) or (H, H, size), output by input.
+
+    Gradients are convolutions against time, by transforms of real numbers, where torch's own would be of complex ones.
+    Sequences are transposed while they are in the cache and leave as the next layer reads them; otherwise activations
+    and their gradients would step through memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, circular: Tensor) -> Tensor:
+        size = ctx.size = circular.shape[-1]
+        keep_freed_memory()
+        response, spectra = torch.fft.rfft(circular), []
+        y = torch.empty_like(u, dtype=torch.promote_types(u.dtype, circular.dtype))
+        for rows in groups(len(u), size, len(circular)):
+            spectra.append(torch.fft.rfft(u[rows].mT, size))
+            mixed = response.dim() == 3
+            product = _product(spectra[-1], response.transpose(0, 1)) if mixed else spectra[-1] * response
+            y[rows] = torch.fft.irfft(product, size)[..., : u.shape[1]].mT
+        ctx.save_for_backward(response, *spectra)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        response, *spectra = ctx.saved_tensors
+        du, total = torch.empty_like(dy), torch.zeros_like(response)
+        response = response.conj_physical()
+        for rows, spectrum in zip(groups(len(dy), ctx.size, len(response)), spectra, strict=True):
+            adjoint = torch.fft.rfft(dy[rows].mT, ctx.size)
+            if response.dim() == 3:
+                total += _product(adjoint.transpose(0, 1), spectrum.conj())
+                adjoint = _product(adjoint, response)
+            else:
+                total += (adjoint * spectrum.conj()).sum(0)
+                adjoint.mul_(response)
+            du[rows] = torch.fft.irfft(adjoint, ctx.size)[..., : dy.shape[1]].mT
+        return du, torch.fft.irfft(total, ctx.size)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left @ right at each frequency, complex (., ., frequencies), by a real product: complex ones are slow."""
+    left, right = left.permute(2, 0, 1).contiguous(), right.permute(2, 0, 1).resolve_conj()
+    rows = torch.view_as_real(torch.stack([right, 1j * right], dim=2)).flatten(1, 2).flatten(2)
+    both = torch.bmm(torch.view_as_real(left).flatten(2), rows)  # real and imaginary parts in turns
+    return torch.view_as_complex(both.unflatten(-1, (-1, 2))).permute(1, 2, 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .config import LayerOptions
 from .layer import DiagonalLayer, continuous_poles, discretize, hippo_n, truncated_normal
-from .s5_kernel import convolution_pays, convolve, respond
+from .s4d_kernel import convolve, kernel
+from .s5_kernel import convolution_pays, respond
 
 
 class S5Layer(DiagonalLayer):
@@ -25,13 +26,9 @@ class S5Layer(DiagonalLayer):
         """Start with poles at HiPPO-N or on a ring, random B, C, D and steps between step_min and step_max, or of 1."""
         ring = options.initial_poles == "ring"
         poles, B, C = (ring_system if ring else hippo_system)(width, n, options)
-        super().__init__(poles, options)
-        self.B = nn.Parameter(torch.view_as_real(B).contiguous())  # (n, H, 2)
-        self.C = nn.Parameter(torch.view_as_real(C).contiguous())  # (directions, H, n, 2)
-        self.D = nn.Parameter(torch.randn(width))
-        log_step = torch.empty(n).uniform_(math.log(options.step_min), math.log(options.step_max))
-        self.log_step = nn.Parameter(torch.zeros(n) if ring else log_step)
-        self.register_buffer("mask", torch.ones(n, dtype=torch.bool))
+        super().__init__(width, poles, B, C, options)
+        if ring:
+            torch.nn.init.zeros_(self.log_step)
 
     def discretized(self) -> tuple[Tensor, Tensor]:
         """Return log λ_bar (n,) and B_bar (n, H), complex, differentiable; masked states have no input."""
@@ -47,8 +44,7 @@ class S5Layer(DiagonalLayer):
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences that start from a silent state."""
         if not self.bidirectional and convolution_pays(len(self.pole_re), u.shape[2]):
-            log_poles, B_bar = self.discretized()
-            return convolve(u, log_poles, B_bar, self.gain * torch.view_as_complex(self.C[0]), self.D)
+            return torch.addcmul(convolve(u, self._kernels(u.shape[1])), self.D, u)
         return respond(u, *self._matrices(), self.D)[0]
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)
@@ -62,6 +58,13 @@ class S5Layer(DiagonalLayer):
         poles, B, C = self._matrices()
         state = torch.addcmul(torch.view_as_complex((u @ B.mT).view(len(u), -1, 2)), poles, state)
         return torch.addcmul(torch.view_as_real(state).flatten(1) @ C[0].mT, self.D, u), state
+
+    def _kernels(self, length: int) -> Tensor:
+        """Return gain Re C λ_bar^l B_bar for l below the length: (1, H, H, length), output by input."""
+        log_poles, B_bar = self.discretized()
+        C = self.gain * torch.view_as_complex(self.C[0])
+        pairs, owner = (C[:, None] * B_bar.mT).flatten(0, 1), torch.zeros_like(self.mask, dtype=torch.long)
+        return kernel(log_poles, pairs, owner, 1, length).view(1, len(C), len(C), length)
 
     def _matrices(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return λ_bar (n,) and real B (2n, H), C (directions, H, 2n) that act on [Re x_1, Im x_1, Re x_2, ...]."""
