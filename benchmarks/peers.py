@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from speed import STREAMED
+from ssmprune.models import S5Layer
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.s5 import S5Layer
 from timing import Samples, time_in_turns
 
 Call = Callable[[], object]

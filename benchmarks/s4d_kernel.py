@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import ssmprune as sp
-from ssmprune.models.s4d import S4DLayer
+from ssmprune.models import S4DLayer
 from ssmprune.models.s4d_kernel import kernel
 from ssmprune.models.s5_kernel import keep_freed_memory
 from table import Figure, milliseconds, of, show

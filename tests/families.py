@@ -17,9 +17,8 @@ from ssmprune.adapters.minimal_lru import MinimalLRU
 from ssmprune.adapters.ours import S4DAdapter, S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces import StateSpacesDiag, StateSpacesDPLR, StateSpacesS4D
+from ssmprune.models import S4DLayer, S5Layer
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.s4d import S4DLayer
-from ssmprune.models.s5 import S5Layer
 
 WIDTH = 4
 

@@ -37,7 +37,7 @@ def test_plans(name):
 
 
 def test_pruned_modules():
-    from ssmprune.models.s5 import S5Layer
+    from ssmprune.models import S5Layer
 
     net = torch.nn.Sequential(S5Layer(2, 10), torch.nn.GELU(), S5Layer(2, 10))
     np.testing.assert_allclose(answers(sp.load_pruned(net, OLD / "module.safetensors")), EXPECTED["module"], **CLOSE)

@@ -11,8 +11,7 @@ from torch import nn
 
 import families
 import ssmprune as sp
-from ssmprune.models.s4d import S4DLayer
-from ssmprune.models.s5 import S5Layer
+from ssmprune.models import S4DLayer, S5Layer
 
 PROGRAM = Path(__file__).parent / "programs" / "load_pruned.py"
 X = torch.randn(3, 50, 8, generator=torch.Generator().manual_seed(0))

@@ -10,9 +10,9 @@ from ssmprune import adapters
 from ssmprune.core import zoh
 from ssmprune.core.discretization import DISCRETIZATIONS
 from ssmprune.methods import GLOBAL_HINF
+from ssmprune.models import S5Layer
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.models.s5 import S5Layer
 
 
 def model(family="s5", **options):

@@ -10,7 +10,7 @@ import torch
 import ssmprune as sp
 from ssmprune import adapters, registry
 from ssmprune.methods import criteria, named
-from ssmprune.models.s5 import S5Layer
+from ssmprune.models import S5Layer
 from ssmprune.sweeps import approaches, runners
 from ssmprune.training import recipes
 

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from .deploy import compile as compile
     from .deploy import export_c as export_c
     from .deploy import export_onnx as export_onnx
-    from .models.classifier import Classifier as Classifier
-    from .models.s4d import S4DLayer as S4DLayer
-    from .models.s5 import S5Layer as S5Layer
+    from .models import Classifier as Classifier
+    from .models import S4DLayer as S4DLayer
+    from .models import S5Layer as S5Layer
     from .quantisation import quantize as quantize
     from .recovery import recover as recover
     from .training import evaluate as evaluate
@@ -107,10 +107,8 @@ __getattr__ = names_that_need_torch(
     __name__,
     {
         **dict.fromkeys(["compile", "export_c", "export_onnx"], "deploy"),
-        "Classifier": "models.classifier",
         "collect": "calibration.collect",
-        "S4DLayer": "models.s4d",
-        "S5Layer": "models.s5",
+        **dict.fromkeys(["Classifier", "S4DLayer", "S5Layer"], "models"),
         "evaluate": "training",
         "quantize": "quantisation",
         "recover": "recovery",

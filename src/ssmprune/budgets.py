@@ -53,7 +53,7 @@ class Budget(Goal):
     Subclass it to limit something else; give it to `prune` where a ratio stands, alone or in a list with others.
 
     >>> import ssmprune as sp
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> class MaxParameters(Budget):
     ...     name, unit, grows_with_ratio = "max_parameters", "numbers", False
     ...     def measure(self, model, pruning):

@@ -58,7 +58,7 @@ def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter 
 
     >>> import tempfile, torch
     >>> import ssmprune as sp
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> net = torch.nn.Sequential(S5Layer(4, 10), torch.nn.GELU(), S5Layer(4, 10))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_pruned(sp.prune(net, 0.5), f"{folder}/small.safetensors")

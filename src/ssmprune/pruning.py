@@ -63,7 +63,7 @@ def prune(
     `Pruning` also shows the plan, and takes seeds and how many `sequences` of the data to look at.
 
     >>> import torch
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> layer, x = S5Layer(2, 10), torch.randn(8, 50, 2)
     >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
     (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
@@ -115,7 +115,7 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     In our own layers they stay silent through further training; other codes may wake them.
 
     >>> import ssmprune as sp
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> layer = S5Layer(width=4, n=6)
     >>> quiet = mask(layer, sp.make_plan(read(layer), ratio=0.5))
     >>> len(quiet.pole_re), int(quiet.mask.sum())
@@ -129,7 +129,7 @@ def shrink(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model
     """Return a copy without the pruned states: smaller, faster, and an ordinary model of its family.
 
     >>> import ssmprune as sp
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> layer = S5Layer(width=4, n=6)
     >>> small = shrink(layer, sp.make_plan(read(layer), ratio=0.5))
     >>> len(layer.pole_re), len(small.pole_re)
@@ -194,7 +194,7 @@ class Pruning(Generic[Model]):
     method states go, those left are re-fitted in sequence to do what the whole model does on these inputs.
 
     >>> import torch
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> _ = torch.manual_seed(0)
     >>> work = Pruning(S5Layer(2, 10), data=[torch.randn(8, 50, 2)])
     >>> [work.plan(ratio) for ratio in (0.5, 0.8)]

@@ -9,7 +9,7 @@ import ssmprune as sp
 from flax_oracle import GOLDEN
 from reference import close
 from ssmprune.adapters.state_spaces import StateSpacesDiag, StateSpacesDPLR
-from ssmprune.models.layer import hippo_n
+from ssmprune.models.layers import hippo_n
 
 STATE = sp.load_tree(GOLDEN / "s4block_diag_uni.pt")
 DPLR = StateSpacesDPLR(real_transform="exp", bidirectional=False)

@@ -8,9 +8,9 @@ from torch import nn
 import ssmprune as sp
 from calibrated import kinds, layer_inputs, model, moments
 from ssmprune.calibration import data
+from ssmprune.models import S5Layer
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.models.s5 import S5Layer
 
 
 def assert_moments(found, expected):

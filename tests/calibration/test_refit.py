@@ -12,9 +12,9 @@ from torch import nn
 import ssmprune as sp
 from calibrated import features, kinds, layer_inputs, model, refit_on_data
 from ssmprune.core.least_squares import RIDGE
+from ssmprune.models import S5Layer
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config, LayerOptions
-from ssmprune.models.s5 import S5Layer
 from ssmprune.planning import plan_from_scores, refit_each_layer
 
 

@@ -10,10 +10,9 @@ from torch import nn
 import ssmprune as sp
 from calibrated import model, refit_on_data
 from ssmprune.calibration import record
-from ssmprune.models import s5_kernel
+from ssmprune.models import S5Layer, s5_kernel
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.models.s5 import S5Layer
 
 X = torch.randn(60, 50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).cumsum(1) / 7
 

@@ -83,7 +83,7 @@ def test_elimination_takes_the_announced_memory(n, outputs):
 
 
 def _layer(width, n):
-    from ssmprune.models.s5 import S5Layer
+    from ssmprune.models import S5Layer
 
     return S5Layer(width, n)
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
+from ssmprune.models import S4DLayer, S5Layer
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.models.s4d import S4DLayer
-from ssmprune.models.s5 import S5Layer
 
 CASES = {
     "S5, one direction": {"family": "s5"},

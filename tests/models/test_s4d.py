@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from reference import close
 from ssmprune.errors import InputError
-from ssmprune.models import s4d, s5_kernel
+from ssmprune.models import S4DLayer, layers, s5_kernel
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.s4d import S4DLayer
 from ssmprune.models.s4d_kernel import convolve, fast_length
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -310,7 +309,7 @@ def test_long_chunks_are_streamed_in_parts(monkeypatch):
     with torch.no_grad():
         whole, last = layer.stream(u, layer.initial_state(2))
         asked = []
-        monkeypatch.setattr(s4d, "steps_at_once", lambda numbers: asked.append(numbers) or 8)
+        monkeypatch.setattr(layers, "steps_at_once", lambda numbers: asked.append(numbers) or 8)
         parts, state = layer.stream(u, layer.initial_state(2))
     assert asked == [2 * 7]
     torch.testing.assert_close(parts, whole)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from flax_oracle import LAST, build, golden
 from reference import close
 from ssmprune.errors import InputError
+from ssmprune.models import S5Layer
 from ssmprune.models.config import LayerOptions
-from ssmprune.models.layer import discretize, hippo_n
-from ssmprune.models.s5 import S5Layer
+from ssmprune.models.layers import discretize, hippo_n
 from ssmprune.models.s5_kernel import convolution_pays
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import ssmprune as sp
 from ssmprune.files import load_tensors, save_tensors
-from ssmprune.models.block import measure_statistics
-from ssmprune.models.classifier import Classifier
+from ssmprune.models.classifier import Classifier, measure_statistics
 from ssmprune.models.config import Config
 from ssmprune.quantisation.grid import bits_of, largest_number, pack, scale_shapes, spread_scale, unpack
 from ssmprune.quantisation.quantise import DAMPING, Rows, _round_rows, input_moments, quantize, round_weights

@@ -13,8 +13,7 @@ import torch
 import ssmprune as sp
 from ssmprune.deploy import build, compiled
 from ssmprune.models import checkpoint
-from ssmprune.models.block import measure_statistics
-from ssmprune.models.classifier import Classifier
+from ssmprune.models.classifier import Classifier, measure_statistics
 from ssmprune.models.config import Config
 from ssmprune.tasks.task import Split
 from ssmprune.training import evaluate

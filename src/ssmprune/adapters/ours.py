@@ -19,15 +19,15 @@ from .parameters import LayerParameters
 class OurFamily(FlatFamily):
     """Reads and cuts one of our layers; masked states stay silent through further training."""
 
-    kind: ClassVar[tuple[str, str]]  # module and name of the layer's class
+    kind: ClassVar[str]  # the name of the layer's class
     input_arrays: ClassVar = ("mask",)
 
     def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the layers of the class; if its module was never imported, the model can have none."""
-        module, name = self.kind
-        if module not in sys.modules:
+        module = sys.modules.get("ssmprune.models.layers")
+        if module is None:
             return {}
-        kind = getattr(sys.modules[module], name)
+        kind = getattr(module, self.kind)
         return {path: place for path, place in places.items() if isinstance(place.module, kind)}
 
     def after_pruning(self, model: Any, title: str, kept: Mapping[str, Mask] | None) -> None:
@@ -67,16 +67,16 @@ class OurFamily(FlatFamily):
 
 
 class S5Adapter(OurFamily):
-    """Reads and cuts `ssmprune.models.s5.S5Layer`."""
+    """Reads and cuts `S5Layer`."""
 
     name = "s5"
-    kind = ("ssmprune.models.s5", "S5Layer")
+    kind = "S5Layer"
     state_axis: ClassVar = {"pole_re": 0, "pole_im": 0, "B": 0, "C": 2, "log_step": 0, "mask": 0}
 
 
 class S4DAdapter(OurFamily):
-    """Reads and cuts `ssmprune.models.s4d.S4DLayer`; steps belong to the channels and stay, a channel may lose all."""
+    """Reads and cuts `S4DLayer`; steps belong to the channels and stay, a channel may lose all."""
 
     name = "s4d"
-    kind = ("ssmprune.models.s4d", "S4DLayer")
+    kind = "S4DLayer"
     state_axis: ClassVar = {"pole_re": 0, "pole_im": 0, "B": 0, "C": 1, "channel": 0, "mask": 0}

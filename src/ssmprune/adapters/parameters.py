@@ -14,8 +14,7 @@ from ..errors import InputError
 from ..models.config import CLIP, LayerOptions
 
 if TYPE_CHECKING:
-    from ..models.s4d import S4DLayer
-    from ..models.s5 import S5Layer
+    from ..models.layers import S4DLayer, S5Layer
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ class LayerParameters:
         """Return our torch layer with these parameters, of all states or of those in `keep`."""
         import torch
 
-        from ..models.s4d import S4DLayer
-        from ..models.s5 import S5Layer
+        from ..models.layers import S4DLayer, S5Layer
 
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in self.tensors(keep).items()}
         kind = S5Layer if self.channel is None else S4DLayer
@@ -132,7 +130,7 @@ class LayerParameters:
 
 
 def _real_part(stored: Real, form: str) -> Real:
-    """Return Re λ from what a layer stores; `models.layer` has the same in torch."""
+    """Return Re λ from what a layer stores; `models.layers` has the same in torch."""
     if form == "exp":
         return np.asarray(-np.exp(stored), np.float64)
     return np.minimum(stored, CLIP) if form == "clip" else stored

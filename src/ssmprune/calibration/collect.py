@@ -44,7 +44,7 @@ def collect(
     every: count one step in this many; chosen by `stride` unless given.
 
     >>> import torch
-    >>> from ssmprune.models.s5 import S5Layer
+    >>> from ssmprune.models import S5Layer
     >>> x, labels = torch.randn(300, 20, 2), torch.zeros(300)
     >>> moments = collect(torch.nn.Sequential(torch.nn.Linear(2, 3), S5Layer(3, 4)), [(x, labels)])
     >>> moments["1"].gram.shape, moments["1"].sequences

@@ -26,10 +26,8 @@ from torch.nn import functional as F
 
 from ..errors import InputError, need, one_of
 from ..files import write_atomically
-from ..models.block import BatchNorm, Block
-from ..models.classifier import Classifier, StreamState
-from ..models.s4d import S4DLayer
-from ..models.s5 import S5Layer
+from ..models.classifier import BatchNorm, Block, Classifier, StreamState
+from ..models.layers import S4DLayer, S5Layer
 
 
 def export_onnx(model: Classifier, path: str | os.PathLike[str], *, mode: str = "sequence") -> None:

@@ -252,4 +252,4 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     left, right = left.permute(2, 0, 1).contiguous(), right.permute(2, 0, 1).resolve_conj()
     rows = torch.view_as_real(torch.stack([right, 1j * right], dim=2)).flatten(1, 2).flatten(2)
     both = torch.bmm(torch.view_as_real(left).flatten(2), rows)  # real and imaginary parts in turns
-    return torch.view_as_complex(both.unflatten(-1, (-1, 2))).permute(1, 2, 0)
+    return torch.view_as_complex(both.view(*both.shape[:-1], -1, 2)).permute(1, 2, 0)

@@ -20,10 +20,8 @@ from ..calibration.collect import collect
 from ..calibration.data import SEQUENCES, Sequences, count, in_slices, take
 from ..core.moments import Moments
 from ..errors import InputError
-from ..models.block import BatchNorm, measure_statistics
-from ..models.classifier import Classifier
-from ..models.s4d import S4DLayer
-from ..models.s5 import S5Layer
+from ..models.classifier import BatchNorm, Classifier, measure_statistics
+from ..models.layers import S4DLayer, S5Layer
 from .grid import BITS, Grid, bits_of, largest_number, spread_scale
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each

@@ -17,7 +17,7 @@ from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import InputError
-from ..models.block import BatchNorm
+from ..models.classifier import BatchNorm
 
 
 @dataclass(frozen=True)

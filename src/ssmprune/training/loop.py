@@ -18,9 +18,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from ..calibration.data import Sequences
 from ..errors import InputError
 from ..models import checkpoint
-from ..models.block import measure_statistics
 from ..models.checkpoint import parameters
-from ..models.classifier import Classifier
+from ..models.classifier import Classifier, measure_statistics
 from ..progress import Bar
 from ..recovery.resume import State, collect_stop_requests, fingerprint, load_state, save_state
 from ..tasks.cards import copy_card, write_card

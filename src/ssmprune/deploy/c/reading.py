@@ -13,11 +13,9 @@ from torch import Tensor
 
 from ...arrays import from_parts
 from ...errors import InputError
-from ...models.block import BatchNorm, Block
-from ...models.classifier import Classifier
+from ...models.classifier import BatchNorm, Block, Classifier
 from ...models.config import Config
-from ...models.s4d import S4DLayer
-from ...models.s5 import S5Layer
+from ...models.layers import S4DLayer, S5Layer
 from ...quantisation.grid import bits_of
 
 Array = NDArray[Any]
