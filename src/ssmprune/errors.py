@@ -74,10 +74,7 @@ def need_torch() -> None:
 
 
 def names_that_need_torch(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package that imports torch, and these names from its modules, when they are needed.
-
-    modules: the module of each name.
-    """
+    """Return a `__getattr__` for a package that imports torch, and names from their modules, when they are needed."""
 
     def find(name: str) -> Any:
         if name not in modules:

@@ -57,26 +57,14 @@ def added_files() -> list[Path]:
 
 @dataclass(eq=False)
 class Registry(Generic[Member]):
-    """The members of one kind by name: those that are shipped, and those that other packages and files bring.
+    """The members of one kind by name: those that are shipped, and those that other packages and files bring."""
 
-    kind: "criterion", "method", ... as in `PLURALS`.
-    base: the class of which members are objects.
-    described: what a member is, for the error about an object that is none.
-    shipped: the members that come with ssmprune, or a mapping from names to them.
-    check: raises an InputError for a member that lacks something; it is told where the member is from.
-    needs_capitals: False if an object of the class is a member whatever the name it stands under.
-
-    >>> from ssmprune.adapters import found
-    >>> found()["minimal_lru"].name
-    'minimal_lru'
-    """
-
-    kind: str
-    base: Any
-    described: str
+    kind: str  # "criterion", "method", ... as in `PLURALS`
+    base: Any  # the class of which members are objects
+    described: str  # what a member is, for the error about an object that is none
     shipped: Mapping[str, Member] | Iterable[Member]
-    check: Callable[[Member, str], None] = lambda member, origin: None
-    needs_capitals: bool = True
+    check: Callable[[Member, str], None] = lambda member, origin: None  # raises an InputError if something is missing
+    needs_capitals: bool = True  # False if an object of the class is a member whatever the name it stands under
 
     def __post_init__(self) -> None:
         """Let `add_module` know this registry."""

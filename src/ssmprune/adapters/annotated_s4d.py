@@ -10,8 +10,7 @@ import numpy as np
 from ..arrays import from_parts
 from ..models.config import LayerOptions
 from . import importing
-from .families import ArrayPlace, GridFamily
-from .parameters import LayerParameters
+from .families import ArrayPlace, GridFamily, LayerParameters
 
 
 class AnnotatedS4D(GridFamily):

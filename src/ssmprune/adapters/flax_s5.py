@@ -12,8 +12,7 @@ from ..arrays import Complex, from_parts
 from ..errors import InputError
 from ..models.config import LayerOptions
 from . import importing
-from .families import ArrayPlace, FlatFamily, directions
-from .parameters import LayerParameters
+from .families import ArrayPlace, FlatFamily, LayerParameters, directions
 
 OUTPUTS = {"gelu": set(), "half_glu1": {"out2"}, "half_glu2": {"out2"}, "full_glu": {"out1", "out2"}}
 

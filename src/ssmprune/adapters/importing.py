@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, need_torch
-from .families import ArrayFamily, leaves
-from .parameters import LayerParameters
+from .families import ArrayFamily, LayerParameters, leaves
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier as Classifier

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..arrays import join_parts
 from ..models.config import LayerOptions
-from .families import ArrayPlace, FlatFamily
-from .parameters import LayerParameters
+from .families import ArrayPlace, FlatFamily, LayerParameters
 
 
 class MinimalLRU(FlatFamily):

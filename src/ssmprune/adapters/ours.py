@@ -12,8 +12,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..core.system import DiagonalSystem
 from ..models.config import LayerOptions
-from .families import ArrayPlace, FlatFamily
-from .parameters import LayerParameters
+from .families import ArrayPlace, FlatFamily, LayerParameters
 
 
 class OurFamily(FlatFamily):

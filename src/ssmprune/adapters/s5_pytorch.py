@@ -10,8 +10,7 @@ import numpy as np
 from ..arrays import Complex, Mask, Real, from_parts
 from ..errors import InputError
 from ..models.config import LayerOptions
-from .families import ArrayPlace, FlatFamily, directions
-from .parameters import LayerParameters
+from .families import ArrayPlace, FlatFamily, LayerParameters, directions
 
 
 @dataclass(frozen=True)

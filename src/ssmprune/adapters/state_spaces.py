@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from ..core.discretization import bilinear
 from ..errors import InputError, one_of
 from ..models.config import LayerOptions
 from . import importing
-from .families import ArrayPlace, GridFamily
-from .parameters import LayerParameters
+from .families import ArrayPlace, GridFamily, LayerParameters
 
-Transform: TypeAlias = Literal["none", "exp", "relu", "sigmoid", "softplus"]
 TRANSFORMS: dict[str, Callable[[Real], Real]] = {
     "none": lambda x: x,
     "exp": np.exp,
@@ -85,16 +83,19 @@ class StateSpacesS4D(GridFamily):
 class StateSpacesKernel(GridFamily):
     """What the kernels of state-spaces/s4 share; a module knows its options, a state dict does not."""
 
-    real_transform: Transform | None = None  # how -Re A is stored, usually "exp"
+    real_transform: str | None = None  # how -Re A is stored, usually "exp"
     bidirectional: bool | None = None  # of the convolution around the kernel
-    imag_transform: Transform = "none"
-    dt_transform: Transform = "exp"
+    imag_transform: str = "none"
+    dt_transform: str = "exp"
     dt_fast: bool = False
     bandlimit: float | None = None
     is_real: bool = False
 
     def options(self, layer: ArrayPlace) -> Self:
-        """Return the options that a module records, or those given for a state dict; refuse unusual ones."""
+        """Return the options that a module records, or those given for a state dict.
+
+        Refuse those under which states have no gains of their own, or no pairs.
+        """
         options, module = self, layer.module
         if module is None:
             self.ask()
@@ -104,20 +105,16 @@ class StateSpacesKernel(GridFamily):
             recorded |= {name: getattr(module, name) for name in names if hasattr(module, name)}
             outside = (place.module.bidirectional for place in layer.around() if hasattr(place.module, "bidirectional"))
             options = replace(self, **recorded | {"bidirectional": bool(next(outside, False))})
-        options._refuse_unusual(layer)
-        return options
-
-    def _refuse_unusual(self, layer: ArrayPlace) -> None:
-        """Refuse options under which states have no gains of their own, or no pairs."""
-        if self.bandlimit is not None:
+        if options.bandlimit is not None:
             raise InputError(
-                f"bandlimit={self.bandlimit} switches states off by their frequency at the current rate. Set it to "
+                f"bandlimit={options.bandlimit} switches states off by their frequency at the current rate. Set it to "
                 "None, with C of the states above the limit set to zero, to prune at this rate."
             )
-        if self.is_real or ("A_imag" not in layer and "w_imag" not in layer):
+        if options.is_real or ("A_imag" not in layer and "w_imag" not in layer):
             raise InputError("A real-valued kernel (is_real=True) is not supported; train with is_real=False to prune.")
         for name in ("real_transform", "imag_transform", "dt_transform"):
-            one_of(name, getattr(self, name), TRANSFORMS)
+            one_of(name, getattr(options, name), TRANSFORMS)
+        return options
 
     def readout(self, layer: ArrayPlace) -> Complex:
         """Return C (directions, H, N), once it has as many directions as the options say."""
@@ -224,13 +221,18 @@ class StateSpacesDPLR(StateSpacesKernel):
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Diagonalise; C is stored for kernels of a length L, as C (I - Ā^L)."""
         options = self.options(layer)
-        A, step, length = options._dynamics(layer)
+        A, step = options._dynamics(layer)
+        length = next((int(layer[name]) for name in ("L", "l_kernel") if name in layer), 0)
         C = options.readout(layer)
         channels = C.shape[1]
         P, B = np.moveaxis(from_parts(layer["P"]), 0, -1), from_parts(layer["B"])[0]
-        modes = [Modes.of(*system) for system in zip(A, P, B, strict=True)]
+        modes = [_diagonalise(*system) for system in zip(A, P, B, strict=True)]
         modes = [modes[channel % len(modes)] for channel in range(channels)]
-        readouts = [m.readout(C[:, h], step[h], length) for h, m in enumerate(modes)]
+        readouts = []  # of the modes, from the stored C, made for kernels of a length
+        for h, m in enumerate(modes):
+            modal: Complex = 2 * np.concatenate([C[:, h].real, -C[:, h].imag], axis=1) @ m.vectors
+            log_poles, _ = bilinear(m.poles, np.full(len(m.poles), step[h]))
+            readouts.append(modal / -np.expm1(length * log_poles) if length else modal)
         poles = np.concatenate([m.poles for m in modes])
         stable = bool((poles.real < 0).all())
         return LayerParameters(
@@ -249,15 +251,15 @@ class StateSpacesDPLR(StateSpacesKernel):
             ),
         )
 
-    def _dynamics(self, layer: ArrayPlace) -> tuple[Complex, Real, int]:
-        """Return A (systems, N), steps (H,) and the length that C is stored for, under either set of names."""
+    def _dynamics(self, layer: ArrayPlace) -> tuple[Complex, Real]:
+        """Return A (systems, N) and steps (H,), under either set of names."""
         if "inv_w_real" in layer:
             decay, frequency, step = self.transformed(layer, "inv_w_real", "w_imag", "log_dt")
-            return join_parts(-decay, frequency), step, _length(layer, "L")
+            return join_parts(-decay, frequency), step
         decay, frequency, step = self.transformed(layer, "A_real", "A_imag", "inv_dt")
         if step.ndim != 2 or step.shape[1] != 1:
             raise InputError(f"A DPLR layer has one step per channel; inv_dt has the shape {step.shape}.")
-        return join_parts(-decay, -frequency), step[:, 0], _length(layer, "l_kernel")
+        return join_parts(-decay, -frequency), step[:, 0]
 
 
 class Modes(NamedTuple):
@@ -267,34 +269,22 @@ class Modes(NamedTuple):
     B: Complex  # (n,)
     vectors: Complex  # (2 N, n); eigenvectors, half of them where the pole is real, for a gain of 2
 
-    @classmethod
-    def of(cls, A: Complex, P: Complex, B: Complex) -> Modes:
-        """Diagonalise A - P P* (N,), (N, rank), (N,), whose other half is conjugate, in real and imaginary parts."""
-        p = np.concatenate([P.real, P.imag])
-        turn = np.block([[np.diag(A.real), -np.diag(A.imag)], [np.diag(A.imag), np.diag(A.real)]])
-        if not np.isfinite(turn).all() or not np.isfinite(p).all():
-            raise InputError("A or P of a DPLR layer is not finite; the file is damaged or the training diverged.")
-        poles, vectors = np.linalg.eig(turn - 2 * p @ p.T)
-        condition = float(np.linalg.cond(vectors))
-        if not condition <= WORST_CONDITION:
-            raise InputError(
-                "This is a diagonal-plus-low-rank (DPLR) S4 layer, whose states are coupled. It can be brought to "
-                f"modes where the eigenvectors of A - P P* are well conditioned; their condition number is "
-                f"{condition:.1g}, and at more than {WORST_CONDITION:.0g} rounding would drown the modes. "
-                "Train the diagonal variant (S4D)."
-            )
-        stored = poles.imag >= 0
-        drive = np.linalg.solve(vectors.astype(np.complex128), np.concatenate([B.real, B.imag]))
-        return cls(poles[stored], drive[stored], vectors[:, stored] * np.where(poles.imag > 0, 1, 0.5)[stored])
 
-    def readout(self, C: Complex, step: float, length: int) -> Complex:
-        """Return C (directions, n) of the modes from the stored C (directions, N), made for kernels of a length."""
-        modal: Complex = 2 * np.concatenate([C.real, -C.imag], axis=1) @ self.vectors
-        if not length:
-            return modal
-        log_poles, _ = bilinear(self.poles, np.full(len(self.poles), step))
-        return modal / -np.expm1(length * log_poles)
-
-
-def _length(layer: ArrayPlace, name: str) -> int:
-    return int(layer[name]) if name in layer else 0
+def _diagonalise(A: Complex, P: Complex, B: Complex) -> Modes:
+    """Diagonalise A - P P* (N,), (N, rank), (N,), whose other half is conjugate, in real and imaginary parts."""
+    p = np.concatenate([P.real, P.imag])
+    turn = np.block([[np.diag(A.real), -np.diag(A.imag)], [np.diag(A.imag), np.diag(A.real)]])
+    if not np.isfinite(turn).all() or not np.isfinite(p).all():
+        raise InputError("A or P of a DPLR layer is not finite; the file is damaged or the training diverged.")
+    poles, vectors = np.linalg.eig(turn - 2 * p @ p.T)
+    condition = float(np.linalg.cond(vectors))
+    if not condition <= WORST_CONDITION:
+        raise InputError(
+            "This is a diagonal-plus-low-rank (DPLR) S4 layer, whose states are coupled. It can be brought to "
+            f"modes where the eigenvectors of A - P P* are well conditioned; their condition number is "
+            f"{condition:.1g}, and at more than {WORST_CONDITION:.0g} rounding would drown the modes. "
+            "Train the diagonal variant (S4D)."
+        )
+    stored = poles.imag >= 0
+    drive = np.linalg.solve(vectors.astype(np.complex128), np.concatenate([B.real, B.imag]))
+    return Modes(poles[stored], drive[stored], vectors[:, stored] * np.where(poles.imag > 0, 1, 0.5)[stored])
