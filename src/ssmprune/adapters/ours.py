@@ -30,11 +30,13 @@ class OurFamily(FlatFamily):
         return {path: place for path, place in places.items() if isinstance(place.module, kind)}
 
     def after_pruning(self, model: Any, title: str, kept: Mapping[str, Mask] | None) -> None:
-        """Let one of our classifiers bring its grid and its history up to date."""
+        """Bring the grid and the history of one of our classifiers up to date."""
         from ..models.classifier import Classifier
 
         if isinstance(model, Classifier):
-            model.after_pruning(title, kept)
+            if kept is not None and model.grid is not None:
+                model.grid = model.grid.keep_states(kept)
+            model.record(f"{'masked' if kept is None else 'pruned'} by {title}")
 
     def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C for the kept states and add to D."""

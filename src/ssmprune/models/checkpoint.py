@@ -122,8 +122,7 @@ def _model(arrays: Arrays, about: dict[str, str]) -> Classifier:
             arrays, model.grid = restore(arrays, shapes, about["bits"])
         except InputError as error:
             raise InputError(f"{error}; the file is damaged or of another kind.") from error
-    _check_tensors(model, arrays)
-    _check_values(arrays, config.width)
+    _check(model, arrays, config.width)
     # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
     copies = {
         name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
@@ -140,8 +139,11 @@ def _parse(what: str, text: str) -> Any:
         raise InputError(f"the {what} is not JSON ({error}).") from error
 
 
-def _check_tensors(model: Classifier, arrays: Arrays) -> None:
-    """Refuse arrays whose names, shapes and types are not the model's; all real numbers are float32 or float64."""
+def _check(model: Classifier, arrays: Arrays, width: int) -> None:
+    """Refuse arrays whose names, shapes and types are not the model's; all real numbers are float32 or float64.
+
+    Refuse NaN and infinite numbers, and states whose owners are out of range or out of order.
+    """
     expected = model.state_dict()
     if missing := sorted(expected.keys() - arrays.keys()):
         raise InputError(f"the file lacks the tensors {', '.join(missing)}.")
@@ -157,11 +159,6 @@ def _check_tensors(model: Classifier, arrays: Arrays) -> None:
         kind = real if tensor.is_floating_point() else np.dtype(str(tensor.dtype).removeprefix("torch."))
         if array.dtype != kind:
             raise InputError(f"{name} holds {array.dtype}, expected {kind}.")
-
-
-def _check_values(arrays: Arrays, width: int) -> None:
-    """Refuse NaN and infinite numbers, and states whose owners are out of range or out of order."""
-    for name, array in arrays.items():
         if count := int((~np.isfinite(array)).sum()):
             raise InputError(
                 f"{name} holds NaN or infinite numbers ({count} of {array.size}); the file is damaged or "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arrays import Mask
 from ..errors import InputError
 from ..quantisation.grid import Grid
 from .config import Config, check_lengths
@@ -96,12 +95,6 @@ class Classifier(nn.Module):
             self.grid, sentence = None, f"{sentence}, in floats again"
         self.history = (*self.history, sentence)
 
-    def after_pruning(self, title: str, kept: Mapping[str, Mask] | None = None) -> None:
-        """Bring grid and history up to date after states were masked or, all but those `kept`, removed."""
-        if kept is not None and self.grid is not None:
-            self.grid = self.grid.keep_states(kept)
-        self.record(f"{'masked' if kept is None else 'pruned'} by {title}")
-
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return logits; `lengths` (batch,) keeps padding out of the pooling, and out of the backward scans.
 
@@ -111,9 +104,7 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return what the head takes: pooled features (batch, width), or those of every step."""
-        self._check(x, lengths)
-        if lengths is not None:
-            lengths = lengths.to(x.device).long()
+        lengths = self._checked(x, lengths)
         if torch.is_grad_enabled() or self.training:
             return self.pool(self.encode(x, self._padding(x, lengths)), lengths)
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
@@ -126,8 +117,7 @@ class Classifier(nn.Module):
 
     def stages(self, x: Tensor, lengths: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
         """Return the functions that take these inputs to the features of all steps: the encoder, then each block."""
-        self._check(x, lengths)
-        padding = self._padding(x, None if lengths is None else lengths.to(x.device).long())
+        padding = self._padding(x, self._checked(x, lengths))
         return [self.encoder, *(partial(block, padding=padding) for block in self.blocks)]
 
     def initial_state(self, batch: int) -> StreamState:
@@ -140,7 +130,7 @@ class Classifier(nn.Module):
 
         Chunks may have any size; after the last one the last logits are those of `forward`.
         """
-        self._check(x, None)
+        self._checked(x)
         state = state or self.initial_state(len(x))
         x, layers = self._advance(x, state.layers)
         steps, total = state.steps + x.shape[1], state.total
@@ -217,10 +207,13 @@ class Classifier(nn.Module):
             after.append(state)
         return x, tuple(after)
 
-    def _check(self, x: Tensor, lengths: Tensor | None) -> None:
+    def _checked(self, x: Tensor, lengths: Tensor | None = None) -> Tensor | None:
+        """Refuse what is no batch; return the lengths where the inputs are."""
         self._built_as.check_inputs(x, whole=not (x.is_floating_point() or x.is_complex()))
-        if lengths is not None:
-            check_lengths(lengths, *x.shape[:2])
+        if lengths is None:
+            return None
+        check_lengths(lengths, *x.shape[:2])
+        return lengths.to(x.device).long()
 
 
 class Block(nn.Module):

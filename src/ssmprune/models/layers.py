@@ -34,6 +34,7 @@ class DiagonalLayer(nn.Module):
         self.bidirectional, self.conj_sym = options.bidirectional, options.conj_sym
         self.discretization, self.pole_form = options.discretization, options.pole_form
         self.step_rescale = options.step_rescale
+        self.gain = 2.0 if options.conj_sym else 1.0
         self.pole_re = nn.Parameter(stored_real_part(poles.real, self.pole_form))
         self.pole_im = nn.Parameter(poles.imag.clone())
         for_channels = B.dim() == 1  # then B stays 1 unless it is asked to learn
@@ -46,11 +47,6 @@ class DiagonalLayer(nn.Module):
         steps = torch.empty(width if for_channels else len(poles))
         self.log_step = nn.Parameter(steps.uniform_(math.log(options.step_min), math.log(options.step_max)))
         self.register_buffer("mask", torch.ones(len(poles), dtype=torch.bool))
-
-    @property
-    def gain(self) -> float:
-        """2 where a stored state stands for a conjugate pair, otherwise 1."""
-        return 2.0 if self.conj_sym else 1.0
 
     def initial_state(self, batch: int) -> Tensor:
         """Return the silent state (batch, n), which a stream starts from."""
@@ -261,10 +257,6 @@ def discretize(poles: Tensor, step: Tensor, method: str) -> tuple[Tensor, Tensor
 
     "zoh": λ_bar = e^{λ step}, factor (λ_bar - 1) / λ.
     "bilinear": λ_bar = (1 + λ step/2) / (1 - λ step/2), factor step / (1 - λ step/2).
-
-    >>> log_poles, factor = discretize(torch.tensor([-1 + 0j]), torch.tensor([0.1]), "zoh")
-    >>> log_poles.real, factor.real
-    (tensor([-0.1000]), tensor([0.0952]))
     """
     z = poles * step
     if method == "bilinear":
@@ -304,12 +296,6 @@ def hippo_n(n: int) -> tuple[Tensor, Tensor]:
     p_i = sqrt(i + 1/2), the matrix A + p p^T = V diag(poles) V^H is -1/2 plus a skew-symmetric one, so its poles are
     conjugate pairs on the line Re = -1/2. The first n/2 poles are the half with Im > 0; the pole n-1-k is the
     conjugate of the pole k.
-
-    >>> poles, V = hippo_n(4)
-    >>> poles[:2].imag > 0
-    tensor([True, True])
-    >>> torch.allclose(poles.flip(0), poles.conj())
-    True
     """
     p = (torch.arange(n, dtype=torch.float64) + 0.5).sqrt()
     # A is -2 p_i p_k below the diagonal, so A + p p^T is -p_i p_k there, +p_i p_k above it, and -1/2 on it.

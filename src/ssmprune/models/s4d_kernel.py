@@ -64,11 +64,7 @@ def convolve(u: Tensor, kernels: Tensor, backward_delay: int = 0) -> Tensor:
 
 
 def fast_length(least: int) -> int:
-    """Return the smallest power of two times a small odd factor of threes and fives that is not below `least`.
-
-    >>> fast_length(2047), fast_length(1567)
-    (2048, 1600)
-    """
+    """Return the smallest power of two times a small odd factor of threes and fives that is not below `least`."""
     return min(odd << (-(-least // odd) - 1).bit_length() for odd in ODD_FACTORS)
 
 
