@@ -19,7 +19,6 @@ from ssmprune.models import checkpoint
 from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate, recipes
-from ssmprune.training.log import card_of
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 MARK = "<!-- the table: scripts/ship.py writes what follows -->\n"
@@ -63,7 +62,7 @@ def main(
 
 def trained(run: Path, recipe: str, start: Path | None = None, epochs: int | None = None) -> dict[str, Any]:
     """Return the card of a whole training by a recipe, with other epochs perhaps, from scratch or from a checkpoint."""
-    card = card_of(run / "log.jsonl")
+    card = cards.read_card(run / "best.safetensors")
     task, family, seed = card["task"], card["model"], card["seed"]
     wanted = recipes.get(task, family, recipe)
     if recipes.Recipe(**card["settings"]) != replace(wanted, epochs=epochs or wanted.epochs):

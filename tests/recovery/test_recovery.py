@@ -14,7 +14,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.recovery import Recovery
 from ssmprune.recovery import distillation as module
-from ssmprune.recovery._batches import batches
+from ssmprune.recovery.distillation import batches
 
 pytestmark = pytest.mark.slow
 

@@ -169,9 +169,10 @@ def test_a_training_that_is_asked_to_stop_says_so(data, tmp_path):
     assert not told or not json.loads(told)["finished"]  # it says nothing when no step had begun
 
 
-def test_two_devices_are_one_training(trained, data, tmp_path):
-    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--devices", 2, "--json")
-    command = [sys.executable, "-m", "ssmprune", "train", "smnist", *map(str, options)]
+def test_two_processes_are_one_training(trained, data, tmp_path):
+    options = ("--model", "s4d", "--data", data, "--out", tmp_path, "--threads", 1, "--json")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "ssmprune", "train", "smnist", *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     pair = json.loads(done.stdout)  # one document: the two speak with one voice

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,7 @@ from ssmprune.models import checkpoint
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery.resume import State
 from ssmprune.tasks.task import Split, fewer
-from ssmprune.training import Diverged, Run, evaluate, train
-from ssmprune.training.distributed import needs_launch, relaunch
+from ssmprune.training import Diverged, Run, distributed, evaluate, train
 from ssmprune.training.loop import Position
 from ssmprune.training.recipes import parameter_groups, warmup_cosine
 from toy import PATIENCE, RECIPE, TOY, Toy, events, fit, same
@@ -192,20 +192,15 @@ def test_fewer_examples_are_a_fixed_random_part():
     assert fewer(whole, 1000) is whole
 
 
-def test_several_devices_mean_the_same_command_under_torchrun(monkeypatch):
-    started = []
-    monkeypatch.setattr(os, "execv", lambda _program, arguments: started.append(arguments))
-    monkeypatch.setattr(sys, "argv", ["ssmprune", "train", "smnist", "--devices", "2"])
-    assert not needs_launch(devices=1)
-    assert needs_launch(devices=2)
-    relaunch(devices=2)
-    assert started[0][1:4] == ["-m", "torch.distributed.run", "--nproc-per-node=2"]
-    assert started[0][-6:] == ["-m", "ssmprune", "train", "smnist", "--devices", "2"]
-
-
 def test_a_batch_that_cannot_be_filled_is_refused(tmp_path):
     with pytest.raises(InputError, match="160 training examples do not fill a batch of 200"):
         fit(tmp_path, dataclasses.replace(RECIPE, batch=200))
+
+
+def test_a_batch_that_processes_cannot_share_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "Group", partial(distributed.Group, size=3))
+    with pytest.raises(InputError, match="3 processes cannot share a batch of"):
+        fit(tmp_path, dataclasses.replace(RECIPE, batch=20))
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,6 @@ class TrainOptions:
     """Seed for weights, data order and dropout."""
     data: DataFolder = None
     threads: Threads = None
-    devices: Annotated[Count, Parameter(group=MORE)] = 1
-    """Number of processes on this machine."""
     sizing: SizeOptions = field(default_factory=SizeOptions)
     cutting: CutOptions = field(default_factory=CutOptions)
 
@@ -147,7 +145,7 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
     prepare(options.threads)
     from ..training import distributed, recipes
     from ..training import train as run_training
-    from ..training.loop import Run, check_job
+    from ..training.loop import Run
 
     before = load(options.start) if options.start else None
     family = options.model or (before.config.family if before else "s5")
@@ -158,9 +156,6 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
         raise InputError("The tune recipe starts from a trained model: name it with --from, or use another recipe.")
     if before is not None and sizes.of_the_model:
         raise InputError(f"The model of --from already has its sizes; leave out {', '.join(sizes.of_the_model)}.")
-    if distributed.needs_launch(options.devices):
-        check_job(chosen, how, before, options.data, options.devices)  # here, so that an error is reported once
-        distributed.relaunch(options.devices)
     about = {"recipe": recipe, "command": shlex.join(["ssmprune", *sys.argv[1:]])}
     run = Run(out, options.seed, card=about)
     result = run_training(chosen, how, run, root=options.data, start=before, pruning=pruning)

@@ -1,7 +1,7 @@
 """A pruned model learns the whole model's answers again, on inputs without labels.
 
-`distillation` has the learning, `_batches` the inputs cut to the memory of a pass, `resume` what a killed run continues
-from, which trainings share. All of it needs torch and is imported when a name is asked for.
+`distillation` has the learning, `resume` what a killed run continues from, which trainings share. All of it needs torch
+and is imported when a name is asked for.
 """
 
 from typing import TYPE_CHECKING

@@ -11,8 +11,9 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -22,16 +23,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..adapters import Adapter, layers_of
-from ..calibration.data import Sequences
+from ..calibration.data import Sequences, count, take
 from ..calibration.record import answer, refuse_what_cannot_run
 from ..errors import InputError, one_of
 from ..models.classifier import Classifier
 from ..progress import Bar
-from ._batches import batches, micro_batches
 from .resume import collect_stop_requests, fingerprint, load_state, save_state
 
 Model = TypeVar("Model", bound=nn.Module)
 What = Literal["all", "states"]
+BATCH = 32  # sequences of a step
+FEWEST = 8  # sequences of a step if they are long: steps of 32 would be too few in some minutes to learn anything
+STEPS_PER_PASS = 2**15  # of all sequences of a backward pass together: bounds the memory
+SEQUENCES = 8000  # more than a few minutes of learning can see
 PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
 FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
@@ -175,10 +179,10 @@ class Recovery(Generic[Model]):
         given = batches(data)
         most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
         order = np.random.default_rng(seed).permutation(len(given))
-        count = max(1, round(min(HELD_OUT * len(given), most)))
-        self.batches = [given[k] for k in sorted(order[count:])]
+        spared = max(1, round(min(HELD_OUT * len(given), most)))
+        self.batches = [given[k] for k in sorted(order[spared:])]
         with torch.no_grad():
-            parts = [part for k in sorted(order[:count]) for part in micro_batches(given[k])]
+            parts = [part for k in sorted(order[:spared]) for part in micro_batches(given[k])]
             self.held_out = [(part, _answer(self.teacher, part)) for part in parts]
         self.known: dict[int, list[Tensor]] = {}  # the whole model's answers by batch, where they are short
         energies = [float(expected.abs().square().mean()) for _, expected in self.held_out]
@@ -253,9 +257,9 @@ class Recovery(Generic[Model]):
                     f"The pruned model answers {tuple(given.shape)}, the whole one {tuple(expected.shape)}; "
                     "give the model that was pruned, and the one it was pruned from."
                 )
-            count = len(part.x)
-            damage, total = damage + count * float(self._damage(given, expected)), total + count
-            same += count * float((given.argmax(-1) == expected.argmax(-1)).double().mean()) if self.classifies else 0.0
+            size = len(part.x)
+            damage, total = damage + size * float(self._damage(given, expected)), total + size
+            same += size * float((given.argmax(-1) == expected.argmax(-1)).double().mean()) if self.classifies else 0.0
         return HeldOutScore(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
@@ -291,7 +295,7 @@ class Recovery(Generic[Model]):
         epoch, place = divmod(position.step, len(self.batches))
         index = int(np.random.default_rng([self.seed, epoch]).permutation(len(self.batches))[place])
         parts = micro_batches(self.batches[index])
-        total = sum(len(part.x) for part in parts)
+        total = count(parts)
         optimizer.zero_grad()
         for part, expected in zip(parts, self._expected(index, parts), strict=True):
             loss = self._loss(_answer(self.student, part), expected)
@@ -351,6 +355,44 @@ class Recovery(Generic[Model]):
         if isinstance(model, Classifier):
             model.record(f"recovered: {outcome.summary}")
         return outcome
+
+
+def batches(data: Iterable[Any]) -> list[Sequences]:
+    """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
+    joined = _join(take(data, SEQUENCES))
+    size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
+    cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
+    if len(cut) < 2:
+        raise InputError("Recovery needs at least four sequences: some to learn from, some held out.")
+    return cut
+
+
+def micro_batches(batch: Sequences) -> list[Sequences]:
+    """Cut a batch into what the memory allows in a backward pass."""
+    return list(_slices(batch, sequences_per_pass(batch)))
+
+
+def sequences_per_pass(sequences: Sequences) -> int:
+    """Return how many sequences of this length the memory allows in a backward pass."""
+    return max(2, STEPS_PER_PASS // sequences.x.shape[1] // 2 * 2)
+
+
+def _join(given: list[Sequences]) -> list[Sequences]:
+    """Join batches of equally long sequences that follow each other, so that all slices but the last are full."""
+    joined = []
+    for _, group in groupby(given, key=lambda batch: (batch.x.shape[1:], batch.lengths is None)):
+        xs, lengths = zip(*group, strict=True)
+        joined.append(Sequences(torch.cat(xs), None if lengths[0] is None else torch.cat(lengths)))
+    return joined
+
+
+def _slices(sequences: Sequences, size: int) -> Iterator[Sequences]:
+    """Yield slices of `size` sequences; a last slice of one is dropped, since models of pairs cannot take it."""
+    x = sequences.x
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        if len(x[rows]) > 1 or len(x) == 1:
+            yield sequences.rows(rows)
 
 
 def one_cycle(share: float) -> float:

@@ -1,6 +1,6 @@
 """Training and evaluating our own models.
 
-`loop` trains, resumable to the bit, and `log` keeps what happened; `recipes` says how each model is trained;
+`loop` trains, resumable to the bit; `recipes` says how each model is trained;
 `gradual_pruning` removes states meanwhile; `distributed` lets several processes train together. `evaluation` counts
 right answers; `calibration_inputs` gives inputs without labels.
 All of it needs torch and is imported when a name is asked for.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import InputError
 from ..models.classifier import BatchNorm
 
 
@@ -104,20 +102,3 @@ def join_group() -> Iterator[Group]:
 def is_first_process() -> bool:
     """Return whether this process is the only one or torchrun's first, which writes the results."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def needs_launch(devices: int) -> bool:
-    """Return whether processes have to be started: several are asked for, and this is not one of them already."""
-    return devices > 1 and not dist.is_torchelastic_launched()
-
-
-def check_shares(batch: int, size: int) -> None:
-    """Refuse a batch that `size` processes cannot share evenly."""
-    if batch % size:
-        raise InputError(f"{size} processes cannot share a batch of {batch} evenly; use a number that divides it.")
-
-
-def relaunch(devices: int) -> None:
-    """Replace this process by torchrun running the same command in `devices` processes on this machine."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={devices}", "--standalone"]
-    os.execv(sys.executable, [*torchrun, "-m", "ssmprune", *sys.argv[1:]])

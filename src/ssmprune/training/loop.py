@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from ..calibration.data import Sequences
 from ..errors import InputError
+from ..files import write_atomically
 from ..models import checkpoint
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier, measure_statistics
@@ -27,7 +29,6 @@ from ..tasks.task import Split, Task, fewer
 from . import distributed
 from .evaluation import Score, answer_split, check_fits, score, tally, tensors
 from .gradual_pruning import Schedule, shrink_training
-from .log import Log, card_of
 from .recipes import Recipe, parameter_groups, warmup_cosine
 
 MEASURED = 64  # batches that batch norms take their statistics for evaluation from
@@ -69,6 +70,7 @@ class Position:
     seconds: float = 0.0
     best_accuracy: float = -1.0
     best_epoch: int = 0
+    curve: list[float] = field(default_factory=list)  # the accuracy of each validation
 
 
 def train(
@@ -105,14 +107,6 @@ def train(
         }
         with collect_stop_requests(group.size == 1) as requests:
             return _Training(model, recipe, (examples, validation), run, group, pruning, identity).run_until(requests)
-
-
-def check_job(task: Task, recipe: Recipe, start: Classifier | None, root: Path | None, processes: int) -> None:
-    """Fetch or draw the data of a training; refuse a model that does not fit them or a batch that cannot be shared."""
-    task = task.replace(**recipe.task)
-    with torch.random.fork_rng():
-        _model_for(task, recipe, task.load("train", root), start)
-    distributed.check_shares(recipe.batch, processes)
 
 
 def _model_for(task: Task, recipe: Recipe, examples: Split, start: Classifier | None) -> Classifier:
@@ -157,11 +151,15 @@ class _Training:
         self.states_at_first = sum(model.config.states)
         self.per_epoch = len(self.examples) // recipe.batch
         self.steps = self.per_epoch * recipe.epochs
-        distributed.check_shares(recipe.batch, group.size)
+        if recipe.batch % group.size:
+            raise InputError(
+                f"{group.size} processes cannot share a batch of {recipe.batch} evenly; use a number that divides it."
+            )
         if not self.per_epoch:
             raise InputError(
                 f"{len(self.examples)} training examples do not fill a batch of {recipe.batch}; take a smaller one."
             )
+        self.log = run.folder / "log.jsonl"
         self.state_path, self.best, self.last = (run.folder / f"{n}.safetensors" for n in ("state", "best", "last"))
         self.window = torch.zeros(3, dtype=torch.float64, device=group.device)  # tally since the last log line
         self.order, self.clock = (np.empty(0, np.int64), -1), time.monotonic()
@@ -177,7 +175,8 @@ class _Training:
         self._take(resize(model, saved) if saved else model)
         if saved:
             saved.restore(self.model, self.optimizer)
-        self.log = Log(self.run.folder / "log.jsonl", self.position.step) if self.group.rank == 0 else None
+        if self.group.rank == 0:
+            forget_later_events(self.log, self.position.step)
         if not saved:
             self.write("start", parameters=parameters(model), **self.identity)
 
@@ -284,11 +283,29 @@ class _Training:
             self.position.best_accuracy, self.position.best_epoch = seen.accuracy, epoch
             if self.group.rank == 0:
                 checkpoint.save(self.model, self.best)
+        self.position.curve.append(seen.accuracy)
         self.write("validation", **asdict(seen))
         if self.group.rank == 0:  # at every epoch, so that a killed training leaves cards, too
-            write_card(self.best, card_of(self.run.folder / "log.jsonl") | self.run.card)
+            write_card(self.best, self._card())
             copy_card(self.best, self.last)
         return f"epoch {epoch}: validation loss {seen.loss:.4f}, accuracy {seen.accuracy:.2%}"
+
+    def _card(self) -> dict[str, Any]:
+        """Return the card of the best model: the settings of its training, and how far it got."""
+        about, position = self.identity, self.position
+        card = {
+            "task": about["task"],
+            "task_parameters": about["recipe"]["task"],
+            "model": about["recipe"]["family"],
+            "settings": about["recipe"],
+            "seed": about["seed"],
+            "training_examples": about["examples"],
+            "epochs": len(position.curve),
+            "validation_accuracy": position.best_accuracy,
+            "validation_curve": position.curve,
+            "seconds": round(position.seconds, 1),
+        }
+        return card | {key: about[key] for key in ("start", "pruning") if about[key]} | self.run.card
 
     def save(self) -> None:
         """Log the steps since the last save, then write the state: a log may be ahead of it, never behind."""
@@ -299,11 +316,24 @@ class _Training:
             save_state(self.state_path, self.model, self.optimizer, self.position, self.identity)
 
     def write(self, event: str, **fields: Any) -> None:
-        """Add a line to the log, and the time since the last one to the time spent."""
+        """Add a line to the log, and the time since the last line to the time spent."""
         now = time.monotonic()
         self.position.seconds, self.clock = self.position.seconds + now - self.clock, now
-        if self.log:
-            self.log.write(event, step=self.position.step, seconds=round(self.position.seconds, 1), **fields)
+        if self.group.rank == 0:
+            entry = {"event": event, "step": self.position.step, "seconds": round(self.position.seconds, 1), **fields}
+            with self.log.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+
+
+def forget_later_events(log: Path, step: int) -> None:
+    """Drop what a log of JSON lines says of the steps after a saved step, which are taken again."""
+    try:
+        lines = log.read_text("utf-8").splitlines(keepends=True) if log.exists() and step else []
+        complete = [line for line in lines if line.endswith("\n")]  # a kill may tear the last line
+        past = [line for line in complete if json.loads(line)["step"] <= step]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{log} is not the log of a training ({error}); move it away to continue.") from error
+    write_atomically(log, "".join(past).encode())
 
 
 def has_finite_gradients(model: nn.Module) -> bool:
