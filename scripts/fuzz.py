@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
+from sample_mnist import to_idx
 
 import ssmprune as sp
 from ssmprune.cli import main as main_of_cli
@@ -46,13 +47,14 @@ from ssmprune.quantisation import quantize
 from ssmprune.recovery.resume import load_state, save_state
 from ssmprune.sweeps import Cell, Results
 from ssmprune.tasks import cards
-from ssmprune.tasks.formats import read_idx, read_wav, to_idx
+from ssmprune.tasks.data import read_idx
 from ssmprune.training.calibration_inputs import load_unlabelled
 from ssmprune.training.loop import Position
 from ssmprune.trees import load_tree, save_tree
 from ssmprune_paper.tasks.files import load_or_make, read_records, unpack
 from ssmprune_paper.tasks.listops import read_expressions
 from ssmprune_paper.tasks.retrieval import read_pairs
+from ssmprune_paper.tasks.speech import read_wav
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 SECONDS, MEMORY = 5, 2**30

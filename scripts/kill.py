@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from sample_mnist import to_idx
 
 import ssmprune as sp
 from ssmprune.cli import run as run_line
@@ -39,7 +40,6 @@ from ssmprune.planning.plan import Plan
 from ssmprune.recovery import Recovery
 from ssmprune.sweeps import Key, Results
 from ssmprune.tasks import get
-from ssmprune.tasks.formats import to_idx
 from ssmprune.training import Recipe, Run, train
 from ssmprune_paper.tasks import listops, pathfinder
 

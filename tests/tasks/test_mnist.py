@@ -13,7 +13,7 @@ import pytest
 
 from ssmprune.errors import InputError
 from ssmprune.tasks import get
-from ssmprune.tasks.formats import read_idx
+from ssmprune.tasks.data import read_idx
 from ssmprune.tasks.smnist import load_sample
 from tiny_data import idx, write_mnist
 

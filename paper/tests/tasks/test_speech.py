@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import get, read_wav
+from ssmprune.tasks import get
+from ssmprune_paper.tasks.speech import read_wav
 from tiny_data import WORDS, write_speech, write_wav
 
 

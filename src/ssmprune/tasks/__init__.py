@@ -2,13 +2,12 @@
 
 `task` says what a task and its splits are, `catalogue` finds tasks by name. `smnist` is the task that ships, with a
 sample of its images inside the package; docs/extending.md follows a task of your own from its data to a report. `data`
-finds and fetches files, `formats` reads them; `cards` say which task a checkpoint was trained on.
+finds, fetches and reads files; `cards` say which task a checkpoint was trained on.
 """
 
 from .cards import card_path
 from .catalogue import found, get
-from .data import Source, data_folder, fetch, refuse_new
-from .formats import read_idx, read_wav
+from .data import Source, data_folder, fetch, read_idx, refuse_new
 from .smnist import SequentialMnist
 from .task import Batch, Inputs, Lengths, Split, Task, features, fewer, split_published
 
@@ -33,5 +32,4 @@ __all__ = [  # noqa: RUF022 (grouped)
     "fetch",
     "refuse_new",
     "read_idx",
-    "read_wav",
 ]

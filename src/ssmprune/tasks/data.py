@@ -1,18 +1,30 @@
-"""The data folder, and the files that are fetched into it."""
+"""The data folder, the files that are fetched into it, and the format of MNIST's."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import math
 import os
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import InputError, need
+from ..files import read_whole
 from ..progress import Bar
 
 VARIABLE = "SSMPRUNE_DATA"
+DEFLATE_RATIO = 1032  # no deflate stream grows more than this, so a larger claim is false
+LARGEST_IDX = 512 * 2**20
 
 _NOTHING_NEW: ContextVar[bool] = ContextVar("nothing_new", default=False)
 
@@ -80,3 +92,40 @@ def fetch(source: Source, folder: Path) -> Path:
     finally:
         pooch.get_logger().setLevel(level)
     return target
+
+
+def read_idx(path: Path, dims: int) -> NDArray[np.uint8]:
+    """Return the unsigned bytes in an idx file of `dims` dimensions, gzipped if its name ends in .gz.
+
+    The format of MNIST: a magic number, the dimensions, then bytes.
+    """
+    content = read_whole(path, LARGEST_IDX)
+    packed = path.suffix == ".gz"
+    most = min(LARGEST_IDX, len(content) * (DEFLATE_RATIO if packed else 1))
+    file = io.BytesIO(content)
+    try:
+        return _read_idx(cast("IO[bytes]", gzip.open(file)) if packed else file, dims, most, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"Cannot read {path} ({error}); fetch it again.") from error
+
+
+def _read_idx(file: IO[bytes], dims: int, most: int, path: Path) -> NDArray[np.uint8]:
+    header = file.read(4 * (1 + dims))
+    expected = bytes([0, 0, 8, dims])  # two zeros, the code of unsigned bytes, the number of dimensions
+    if header[:4] != expected:
+        raise InputError(
+            f"{path} is not an idx file of {dims}-dimensional bytes: it starts with "
+            f"{header[:4].hex(' ') or 'nothing'}, expected {expected.hex(' ')}."
+        )
+    if len(header) < 4 * (1 + dims):
+        raise InputError(f"{path} is cut short inside its header.")
+    shape = struct.unpack(f">{dims}I", header[4:])
+    count = math.prod(shape)
+    if count > most:
+        raise InputError(f"{path} claims {shape} bytes of data, more than such a file can hold.")
+    data = file.read(count)
+    if len(data) < count:
+        raise InputError(f"{path} is cut short: {count} bytes of data announced, {len(data)} there.")
+    if file.read(1):
+        raise InputError(f"{path} continues after the {count} bytes it announced; fetch it again.")
+    return np.frombuffer(data, np.uint8).reshape(shape)

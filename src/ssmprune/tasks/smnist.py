@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .data import Source, fetch
-from .formats import read_idx
+from .data import Source, fetch, read_idx
 from .task import Split, Task, features, split_published
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"

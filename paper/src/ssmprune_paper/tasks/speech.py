@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import wave
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from ssmprune.errors import InputError
 from ssmprune.files import read_whole
-from ssmprune.tasks import Source, Split, Task, features, read_wav
+from ssmprune.tasks import Source, Split, Task, features
 
 from .files import provide_folder, track
 
@@ -20,8 +22,24 @@ SOURCE = Source(
     "sha256:af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
 )
 FOLDERS = ("speech_commands", "speech_commands_v0.02", "SpeechCommands/speech_commands_v0.02")
-LARGEST_LIST = 16 * 2**20
+LARGEST_LIST = LARGEST_WAV = 16 * 2**20
 LISTS = {"val": "validation_list.txt", "test": "testing_list.txt"}
+
+
+def read_wav(path: Path) -> tuple[NDArray[np.int16], int]:
+    """Return samples and rate of a mono file of 16-bit integers."""
+    content = read_whole(path, LARGEST_WAV)
+    try:
+        with wave.open(io.BytesIO(content)) as clip:
+            channels, size, rate, count = clip.getparams()[:4]
+            samples = clip.readframes(count)
+    except (wave.Error, EOFError, RuntimeError) as error:  # the last one from seeking past the end
+        raise InputError(f"{path} is not a wav file, or is cut short ({error or 'its end is missing'}).") from error
+    if (channels, size) != (1, 2):
+        raise InputError(f"{path} has {channels} channels of {8 * size} bits; expected 1 of 16.")
+    if len(samples) < 2 * count:
+        raise InputError(f"{path} is cut short: {2 * count} bytes of samples announced, {len(samples)} there.")
+    return np.frombuffer(samples, "<i2").astype(np.int16, copy=False), rate
 
 
 def read_clips(files: list[Path]) -> NDArray[np.int16]:
