@@ -103,14 +103,14 @@ def test_eight_bits_change_little_and_four_more():
 def test_rounding_with_what_is_known_of_the_inputs_errs_less_on_them(seed):
     rng = np.random.default_rng(seed)
     mixed = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(200, 12))
-    gram, weights = mixed.T @ mixed / 200, rng.normal(size=(5, 12))
-    place, scales = np.arange(60).reshape(5, 12), np.arange(5)[:, None].repeat(12, 1)
+    gram, weights = mixed.T @ mixed / 200, rng.normal(size=(20, 12))  # of 5 rows, a few in a thousand are unlucky
+    place, owners = np.arange(240).reshape(20, 12), np.arange(20)[:, None]
 
     def error(gram_used):
-        numbers, scale = round_weights(weights, (5, 1), [Rows(place, scales, gram_used)], 7)
+        numbers, scale = round_weights(weights, owners, (20, 1), [Rows(place, gram_used)], 7)
         return np.sum((mixed @ (weights - numbers * scale).T) ** 2)
 
-    assert error(gram) < error(None)
+    assert error(gram) < 0.5 * error(None)
 
 
 def naive_rounding(weights, scale, gram, largest):
@@ -163,7 +163,7 @@ def test_a_silent_input_keeps_its_range():
     """Calibration that never saw an input must not cut its weights: it may come."""
     weights, rows = np.array([[1.0, 0.2, 0.15]]), np.arange(3)[None]
     gram = np.diag([0.0, 1.0, 1.0])
-    numbers, scale = round_weights(weights, (1, 1), [Rows(rows, 0 * rows, gram)], 127)
+    numbers, scale = round_weights(weights, 0 * rows, (1, 1), [Rows(rows, gram)], 127)
     assert abs(float(numbers[0, 0] * scale[0, 0]) - 1.0) < 0.05
 
 

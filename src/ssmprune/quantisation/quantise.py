@@ -8,7 +8,8 @@ What the inputs of a matrix have in common decides who can take over, so a few u
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..core.moments import Moments
 from ..errors import InputError
 from ..models.classifier import BatchNorm, Classifier, measure_statistics
 from ..models.layers import S4DLayer, S5Layer
-from .grid import BITS, Grid, bits_of, largest_number, spread_scale
+from .grid import BITS, Grid, bits_of, largest_number, scale_shapes, spread_scale
 
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
 NormInputs: TypeAlias = dict[str, tuple[Tensor, Tensor]]  # mean and variance of what enters a batch norm, by path
@@ -30,10 +31,9 @@ SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cov
 
 
 class Rows(NamedTuple):
-    """Rows of weights that read the same inputs, so they are rounded together; all (rows, inputs)."""
+    """Rows of weights that read the same inputs, so they are rounded together."""
 
-    weights: Index  # where each weight lies in the flattened parameter
-    scales: Index  # where its scale lies in the flattened scales
+    weights: Index  # (rows, inputs): where each weight lies in the flattened parameter
     gram: Real | None  # (inputs, inputs) second moments of the inputs; None where nothing is known of them
 
 
@@ -54,24 +54,25 @@ def quantize(
     if not isinstance(model, Classifier):
         raise InputError(f"`quantize` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     check_bits(bits)
-    rounded, batches = copy.deepcopy(model).eval(), None if data is None else take(data, sequences)
-    inputs = {} if batches is None else input_moments(rounded, batches)
-    states = {} if batches is None else collect(rounded, batches, sequences=None)
-    before = {} if batches is None else _measure_norms(rounded, batches)
+    rounded, batches = copy.deepcopy(model).eval(), [] if data is None else take(data, sequences)
+    inputs: dict[str, Real] = {}
+    states: dict[str, Moments] = {}
+    if batches:
+        inputs, states = input_moments(rounded, batches), collect(rounded, batches, sequences=None)
+    before = _norm_inputs(rounded, batches)
     scales, arrays = {}, model.arrays()
-    for name, _ in model.named_parameters():
-        owner, _, leaf = name.rpartition(".")
-        shape, parts = _rows(model.get_submodule(owner), leaf, inputs.get(owner), states.get(owner))
-        if shape:
-            weights = arrays[name].astype(np.float64)
-            largest = largest_number(bits_of(name, weights.shape, bits))
-            numbers, scale = round_weights(weights, shape, parts, largest)
-            scales[name] = scale.astype(arrays[name].dtype)
-            values = numbers.astype(arrays[name].dtype) * spread_scale(name, scales[name], arrays)
-            rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
-    if batches is not None:
-        _move_statistics(rounded, before, _measure_norms(rounded, batches))
-    seen = "" if batches is None else f" on {count(batches)} sequences"
+    for name, shape in scale_shapes({name: array.shape for name, array in arrays.items()}).items():
+        path, _, leaf = name.rpartition(".")
+        weights, dtype = arrays[name].astype(np.float64), arrays[name].dtype
+        largest = largest_number(bits_of(name, weights.shape, bits))
+        owners = spread_scale(name, np.arange(np.prod(shape)).reshape(shape), arrays)  # the number of each one's scale
+        parts = _rows(model.get_submodule(path), leaf, inputs.get(path), states.get(path))
+        numbers, scale = round_weights(weights, owners, shape, list(parts), largest)
+        scales[name] = scale.astype(dtype)
+        values = numbers.astype(dtype) * spread_scale(name, scales[name], arrays)
+        rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
+    _move_statistics(rounded, before, _norm_inputs(rounded, batches))
+    seen = f" on {count(batches)} sequences" if batches else ""
     rounded.grid = Grid(bits, scales)
     rounded.record(f"quantised to {bits} bits{seen}")
     return rounded
@@ -83,17 +84,17 @@ def check_bits(bits: int) -> None:
         raise InputError(f"Weights are rounded to {' or '.join(map(str, BITS))} bits; got {bits!r}.")
 
 
-def round_weights(weights: Real, shape: tuple[int, ...], parts: list[Rows], largest: int) -> tuple[Real, Real]:
-    """Return whole numbers in the shape of `weights`, and the scales in `shape`."""
-    flat, energy = weights.ravel(), np.ones(weights.size)
-    owner = np.empty(weights.size, np.int64)
+def round_weights(
+    weights: Real, owners: Index, shape: tuple[int, ...], parts: list[Rows], largest: int
+) -> tuple[Real, Real]:
+    """Return whole numbers in the shape of `weights`, and the scales in `shape`; each weight has that of its owner."""
+    flat, owner, energy = weights.ravel(), np.broadcast_to(owners, weights.shape).ravel(), np.ones(weights.size)
     for rows in parts:
-        owner[rows.weights] = rows.scales
         energy[rows.weights] = 1.0 if rows.gram is None else np.diag(_damped(rows.gram))
     scale = _best_scales(flat, owner, energy, int(np.prod(shape)), largest)
     numbers = np.zeros_like(flat)
     for rows in parts:
-        numbers[rows.weights] = _round_rows(flat[rows.weights], scale[rows.scales], rows.gram, largest)
+        numbers[rows.weights] = _round_rows(flat[rows.weights], scale[owner[rows.weights]], rows.gram, largest)
     return numbers.reshape(weights.shape), scale.reshape(shape)
 
 
@@ -139,42 +140,30 @@ def _damped(gram: Real) -> Real:
     return damped
 
 
-def _rows(
-    layer: nn.Module, leaf: str, gram: Real | None, moments: Moments | None
-) -> tuple[tuple[int, ...], list[Rows]]:
-    """Return the shape of a parameter's scales, () for what stays in full precision, and its weights in rows."""
+def _rows(layer: nn.Module, leaf: str, gram: Real | None, moments: Moments | None) -> Iterator[Rows]:
+    """Yield the weights of a parameter in rows; `gram` is that of the layer's inputs, `moments` those of its states."""
     if isinstance(layer, S5Layer) and leaf == "B":
         n, width, _ = layer.B.shape
-        place = np.arange(layer.B.numel()).reshape(n, width, 2).transpose(0, 2, 1).reshape(-1, width)
-        return (n, 1, 1), [Rows(place, np.repeat(np.arange(n), 2)[:, None].repeat(width, 1), gram)]
-    if isinstance(layer, S5Layer) and leaf == "C":
-        channel = np.zeros(layer.C.shape[2], np.int64)
-        return (*layer.C.shape[:2], 1, 1), list(_readout_rows(layer.C, channel, 1, moments))
-    if isinstance(layer, S4DLayer) and leaf == "C":
-        width = len(layer.D)
-        return (len(layer.C), width), list(_readout_rows(layer.C[:, None], layer.channel.cpu().numpy(), width, moments))
-    if leaf == "weight" and isinstance(layer, nn.Linear | nn.Embedding):
-        rows, inputs = layer.weight.shape
-        place = np.arange(rows * inputs).reshape(rows, inputs)
-        return (rows, 1), [Rows(place, np.arange(rows)[:, None].repeat(inputs, 1), gram)]
-    return (), []
+        yield Rows(np.arange(layer.B.numel()).reshape(n, width, 2).transpose(0, 2, 1).reshape(-1, width), gram)
+    elif isinstance(layer, S5Layer):
+        yield from _readout_rows(layer.C, np.zeros(layer.C.shape[2], np.int64), moments)
+    elif isinstance(layer, S4DLayer):
+        yield from _readout_rows(layer.C[:, None], layer.channel.cpu().numpy(), moments)
+    else:
+        weight = layer.get_parameter(leaf)
+        yield Rows(np.arange(weight.numel()).reshape(weight.shape), gram)
 
 
-def _readout_rows(C: Tensor, channel: Index, channels: int, moments: Moments | None) -> Iterator[Rows]:
+def _readout_rows(C: Tensor, channel: Index, moments: Moments | None) -> Iterator[Rows]:
     """Yield the rows of C (directions, outputs, n, 2) by channel; their inputs are Re x and -Im x of its states.
 
     A MIMO layer is one channel with many outputs; of a multi-SISO layer each channel has one.
     """
-    directions, outputs = C.shape[:2]
     place = np.arange(C.numel()).reshape(C.shape).transpose(1, 2, 0, 3)  # (outputs, n, directions, 2)
-    scale = np.arange(directions * outputs * channels).reshape(directions, outputs, channels).transpose(2, 1, 0)
-    for number in range(channels):
+    for number in np.unique(channel):
         states = np.flatnonzero(channel == number)
-        if not len(states):
-            continue
-        own = np.broadcast_to(scale[number][:, None, :, None], (outputs, len(states), directions, 2))
         gram = None if moments is None else _readout_gram(moments.gram[number], len(states))
-        yield Rows(place[:, states].reshape(outputs, -1), own.reshape(outputs, -1), gram)
+        yield Rows(place[:, states].reshape(len(place), -1), gram)
 
 
 def _readout_gram(gram: Real, states: int) -> Real:
@@ -191,21 +180,22 @@ def _move_statistics(rounded: Classifier, before: NormInputs, after: NormInputs)
     What few sequences say of a norm's inputs is too coarse to take the place of what training has measured, but the
     same sequences go through both models, so that in the difference their choice cancels.
     """
-    for path, norm in _norms(rounded).items():
-        norm.running_mean += after[path][0] - before[path][0]
-        norm.running_var *= (after[path][1] + norm.eps) / (before[path][1] + norm.eps)
+    for path, (mean, variance) in before.items():
+        norm = rounded.get_submodule(path)
+        assert isinstance(norm, BatchNorm)
+        norm.running_mean += after[path][0] - mean
+        norm.running_var *= (after[path][1] + norm.eps) / (variance + norm.eps)
 
 
 @torch.no_grad()
-def _measure_norms(model: Classifier, batches: Sequence[Sequences]) -> NormInputs:
-    """Return the mean and the variance of what enters each batch norm; those that the model holds stay."""
-    norms = _norms(model)
-    held = copy.deepcopy({path: norm.state_dict() for path, norm in norms.items()})
-    measure_statistics(model, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
-    measured = {path: (norm.running_mean.clone(), norm.running_var.clone()) for path, norm in norms.items()}
-    for path, norm in norms.items():
-        norm.load_state_dict(held[path])
-    return measured
+def _norm_inputs(model: Classifier, batches: list[Sequences]) -> NormInputs:
+    """Return the mean and the variance of what enters each batch norm; none without any batches."""
+    if not batches:
+        return {}
+    measured = copy.deepcopy(model)
+    measure_statistics(measured, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
+    norms = {path: module for path, module in measured.named_modules() if isinstance(module, BatchNorm)}
+    return {path: (norm.running_mean, norm.running_var) for path, norm in norms.items()}
 
 
 def _padded_with_zeros(part: Sequences) -> Tensor:
@@ -216,55 +206,26 @@ def _padded_with_zeros(part: Sequences) -> Tensor:
     return part.x.masked_fill(padding.to(part.x.device).view(*padding.shape, *[1] * (part.x.ndim - 2)), 0)
 
 
-def _norms(model: Classifier) -> dict[str, BatchNorm]:
-    return {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
-
-
 @torch.no_grad()
 def input_moments(model: Classifier, batches: Iterable[Sequences]) -> dict[str, Real]:
     """Return the second moments (inputs, inputs) of what enters each dense and each S5 layer, by its path."""
     layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, nn.Linear | S5Layer)}
     device = next(model.parameters()).device
-    sums = {path: InputSums() for path in layers}
-    hooks = [
-        layer.register_forward_pre_hook(lambda _, inputs, path=path: sums[path].add(inputs[0]))
-        for path, layer in layers.items()
-    ]
-    try:
+    heard: dict[str, list[Tensor]] = {path: [] for path in layers}  # a model may send a few sequences at a time
+    sums, counts = dict.fromkeys(layers, torch.zeros((), dtype=torch.float64)), dict.fromkeys(layers, 0)
+    with ExitStack() as hooks:
+        for path, layer in layers.items():
+            hooks.enter_context(
+                layer.register_forward_pre_hook(lambda _, inputs, path=path: heard[path].append(inputs[0]))
+            )
         for part in in_slices(batches):
-            for total in sums.values():
-                total.begin(part.lengths)
             model(part.x.to(device), part.lengths)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return {path: total.mean() for path, total in sums.items()}
-
-
-class InputSums:
-    """Sums of products of a layer's inputs, without those of padding."""
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self.total, self.count = torch.zeros((), dtype=torch.float64), 0
-        self.lengths: Tensor | None = None
-        self.row = 0
-
-    def begin(self, lengths: Tensor | None) -> None:
-        """Expect the sequences of a batch, which a model may send a few at a time."""
-        self.lengths, self.row = lengths, 0
-
-    def add(self, x: Tensor) -> None:
-        """Count inputs (batch, length, width) up to each sequence's length, or pooled ones (batch, width)."""
-        if x.ndim == 3 and self.lengths is not None:
-            lengths = self.lengths[self.row : self.row + len(x)].to(x.device)
-            self.row += len(x)
-            flat = x[torch.arange(x.shape[1], device=x.device) < lengths[:, None]].double()
-        else:
-            flat = x.reshape(-1, x.shape[-1]).double()
-        self.total = self.total + (flat.mT @ flat).cpu()
-        self.count += len(flat)
-
-    def mean(self) -> Real:
-        """Return the second moments."""
-        return self.total.numpy() / max(self.count, 1)
+            for path, calls in heard.items():
+                x = torch.cat(calls)
+                calls.clear()
+                if x.ndim == 3 and part.lengths is not None:  # padding does not count
+                    x = x[torch.arange(x.shape[1], device=device) < part.lengths.to(device)[:, None]]
+                x = x.reshape(-1, x.shape[-1]).double()
+                sums[path] = sums[path] + (x.mT @ x).cpu()
+                counts[path] += len(x)
+    return {path: total.numpy() / max(counts[path], 1) for path, total in sums.items()}
