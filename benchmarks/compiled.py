@@ -22,7 +22,7 @@ import torch
 import ssmprune as sp
 from products import bare_products
 from ssmprune.deploy.build import load
-from ssmprune.deploy.c import engine_files
+from ssmprune.deploy.c import sources
 from ssmprune.deploy.compiled import compile
 from ssmprune.deploy.onnx import blank_state, export_onnx
 from ssmprune.models.checkpoint import parameters
@@ -175,7 +175,8 @@ def streamed(fast: object, x: np.ndarray) -> None:
 
 def without_python(model: Classifier, x: np.ndarray) -> tuple[Call, Call]:
     """All steps one by one, and all at once, with nothing of Python between them."""
-    library = load({**engine_files(model), "loop.c": LOOP})
+    text = sources(model)
+    library = load({"model.c": text.c, "model.h": text.header, "loop.c": LOOP})
     out = np.empty(model.config.outputs, np.float32)
     where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, out))  # which hold the arrays
     step, run = (partial(call, where, ctypes.c_size_t(len(x)), answer) for call in (library.steps, library.run))

@@ -121,7 +121,7 @@ def test_a_torch_file_runs_no_code(tmp_path, capsys):
     [
         ("model.pt", b"PK\x03\x04 not a zip", "Not a torch checkpoint"),
         ("model.ckpt", b"", "Not a torch checkpoint"),
-        ("model.safetensors", b"\xff" * 20, "no safetensors file"),
+        ("model.safetensors", b"\xff" * 20, "not a safetensors file"),
     ],
 )
 def test_other_damaged_files_are_refused(name, content, reason, tmp_path):

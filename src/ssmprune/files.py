@@ -183,7 +183,7 @@ def load_tensors(
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the last three for types numpy lacks
-        raise InputError(f"{path} is damaged or not a safetensors file of ours ({error}).") from error
+        raise InputError(f"{path} is damaged or not a safetensors file that numpy can read ({error}).") from error
     announced = about.pop("digest", None)
     if announced is None and needs_digest:
         raise InputError(f"{path} was not saved by ssmprune, or is damaged: it has no digest.")

@@ -2,8 +2,10 @@
 
 import math
 import re
+import shutil
 import subprocess
 from ctypes import CDLL, c_int
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ import torch
 
 import ssmprune as sp
 from c_builds import STRICT, at, make
-from ssmprune.deploy.c import export_c
-from ssmprune.deploy.c.source import engine_files, sources
+from ssmprune.deploy.c import export_c, source
+from ssmprune.deploy.c.reading import numbers_of
+from ssmprune.deploy.c.source import sources
 from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow
@@ -79,6 +82,20 @@ def test_masked_states_are_left_out():
     assert len(sources(model).c) < whole
 
 
+def bare_engine(model, folder):
+    """Write the engine with all its branches, and the files that it includes."""
+    writer = source.Writer(numbers_of(model), calls=True)
+    sizes = {
+        "public_sizes.h": source.defines(writer.features | writer.public_sizes()),
+        "sizes.h": source.defines(writer.sizes()),
+        "weights.h": writer.tables(),
+    }
+    for name, text in sizes.items():
+        (folder / name).write_text(text + "\n")
+    for name in ("engine.c", "model.h"):
+        shutil.copy(Path(source.__file__).parent / "engine" / name, folder)
+
+
 @pytest.mark.parametrize("bits", [None, 8, 4])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("family", ["s5", "s4d"])
@@ -86,8 +103,7 @@ def test_the_bare_engine_compiles_and_computes_the_same(family, bidirectional, b
     """With all its branches, as it stands in the folder `engine`."""
     model = make(2, family, bidirectional=bidirectional, norm="layer" if bidirectional else "batch")
     model = model if bits is None else quantize(model, bits)
-    for name, text in engine_files(model).items():
-        (tmp_path / name).write_text(text)
+    bare_engine(model, tmp_path)
     export_c(model, tmp_path / "lean.c")
     x = " ".join(map(str, np.random.default_rng(0).normal(size=40 * model.config.inputs)))
     answers = []

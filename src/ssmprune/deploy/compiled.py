@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import InputError, one_of
 from ..models.config import check_lengths
 from . import build
-from .c import engine_files
+from .c import sources
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,7 +63,8 @@ class Compiled:
         if not isinstance(model, Classifier):
             raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
         self.config, self.threads = model.config, threads
-        library = build.load(engine_files(model), cache)
+        text = sources(model, calls=True)
+        library = build.load({"model.c": text.c, "model.h": text.header}, cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE

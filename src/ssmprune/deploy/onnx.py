@@ -15,8 +15,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -43,47 +41,47 @@ def export_onnx(model: Classifier, path: str | os.PathLike[str], *, mode: str = 
     Traceback (most recent call last):
     ssmprune.errors.InputError: There is no mode 'steps'; there are sequence, stream.
     """
-    write_atomically(Path(path), _onnx_file(_graph(model, mode)))
-
-
-def export_torch(model: Classifier, path: str | os.PathLike[str], *, mode: str = "sequence") -> None:
-    """Write the graph of `export_onnx` as a file that `torch.export.load` reads."""
-    graph, content = _graph(model, mode), io.BytesIO()
-    with _quiet():
-        torch.export.save(torch.export.export(graph.module, graph.example, dynamic_shapes=graph.free), content)
-    write_atomically(Path(path), content.getvalue())
-
-
-def _graph(model: Classifier, mode: str) -> Graph:
-    one_of("mode", mode, dict.fromkeys(("sequence", "stream")))
-    free = torch.export.Dim.DYNAMIC
-    if mode == "sequence":
-        return Graph(OverSequence(with_real_layers(model)), (_zeros(model, 2, 3),), ({0: free, 1: free},))
-    if model.config.bidirectional:
-        raise InputError("A bidirectional model needs the whole sequence; export it with mode 'sequence'.")
-    steps, total, states = blank_state(model, 2)
-    example = _zeros(model, 2), steps, total, states
-    return Graph(OverStep(with_real_layers(model)), example, ({0: free}, {}, {0: free}, [{0: free}] * len(states)))
-
-
-def _onnx_file(graph: Graph) -> bytes:
-    """Return an ONNX file; a graph of one step has `steps`, `total` and a state per layer beside `x` and `logits`."""
+    module, example, free = _graph(model, mode)
     need("onnxscript", "export", "ONNX export needs onnx and onnxscript, which torch's exporter calls")
-    carried = ["steps", "total", *(f"state_{i}" for i in range(len(graph.example[3])))] if graph.example[1:] else []
+    carried = ["steps", "total", *(f"state_{i}" for i in range(len(example[3])))] if mode == "stream" else []
     with _quiet():
         program = torch.onnx.export(
-            graph.module,
-            graph.example,
+            module,
+            example,
             dynamo=True,
-            dynamic_shapes=graph.free,
+            dynamic_shapes=free,
             input_names=["x", *carried],
             output_names=["logits", *(f"next_{name}" for name in carried)],
             verbose=False,
         )
     assert program is not None  # with dynamo there always is one
-    model = program.model_proto
-    _forget_origins(model.graph)
-    return bytes(model.SerializeToString())
+    proto = program.model_proto
+    _forget_origins(proto.graph)
+    write_atomically(path, proto.SerializeToString())
+
+
+def export_torch(model: Classifier, path: str | os.PathLike[str], *, mode: str = "sequence") -> None:
+    """Write the graph of `export_onnx` as a file that `torch.export.load` reads."""
+    (module, example, free), content = _graph(model, mode), io.BytesIO()
+    with _quiet():
+        torch.export.save(torch.export.export(module, example, dynamic_shapes=free), content)
+    write_atomically(path, content.getvalue())
+
+
+def _graph(model: Classifier, mode: str) -> tuple[nn.Module, tuple[Any, ...], tuple[Any, ...]]:
+    """Return a module that can be traced, arguments to trace it with, and which of their axes are free."""
+    one_of("mode", mode, dict.fromkeys(("sequence", "stream")))
+    free, shape = torch.export.Dim.DYNAMIC, (2, 3) if mode == "sequence" else (2,)
+    x = torch.zeros(shape, dtype=torch.int64)
+    if not model.config.tokens:
+        x = model.decoder.weight.new_zeros(*shape, model.config.inputs)
+    if mode == "sequence":
+        return OverSequence(with_real_layers(model)), (x,), ({0: free, 1: free},)
+    if model.config.bidirectional:
+        raise InputError("A bidirectional model needs the whole sequence; export it with mode 'sequence'.")
+    steps, total, states = blank_state(model, 2)
+    example = x, steps, total, states
+    return OverStep(with_real_layers(model)), example, ({0: free}, {}, {0: free}, [{0: free}] * len(states))
 
 
 def _forget_origins(graph: Any) -> None:
@@ -95,15 +93,6 @@ def _forget_origins(graph: Any) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g"):  # the body of a Scan
                 _forget_origins(attribute.g)
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A module that can be traced, arguments to trace it with, and which of their axes are free."""
-
-    module: nn.Module
-    example: tuple[Any, ...]
-    free: tuple[Any, ...]
 
 
 def blank_state(model: Classifier, batch: int) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -140,28 +129,16 @@ class OverSequence(nn.Module):
         return self.model.head(self.model.pool(self.model.encode(x)))
 
 
-class OverStep(nn.Module):
+class OverStep(OverSequence):
     """One step to the logits of the prefix, with the state as input and output."""
 
-    def __init__(self, model: Classifier) -> None:
-        """Take over a model whose layers are real."""
-        super().__init__()
-        self.model = model
-
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, steps: Tensor, total: Tensor, states: list[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
         """Return logits, steps, total, states."""
         before = StreamState(tuple(states), cast("int", steps), total)  # a number that is free in the graph
         logits, after = self.model.step(x, before)
         return logits, cast("Tensor", after.steps), after.total, list(after.layers)
-
-
-def _zeros(model: Classifier, *shape: int) -> Tensor:
-    """Return an input of this shape without its features: tokens, or zeros."""
-    if model.config.tokens:
-        return torch.zeros(shape, dtype=torch.int64)
-    return model.decoder.weight.new_zeros(*shape, model.config.inputs)
 
 
 def with_real_layers(model: Classifier) -> Classifier:

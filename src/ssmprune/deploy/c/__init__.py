@@ -1,11 +1,10 @@
 """A classifier as one C99 file and its header.
 
 `engine/` holds the C, written by hand: `engine.c` and `model.h` compile as they are, with `#if` lines about features
-of models. `reading` turns a model into discretised arrays, `packing` lays them out for the loops that read them, `text`
-writes C, and `source` puts the file of one model together, with the branches that are live for it alone.
+of models. `reading` turns a model into discretised arrays, `packing` lays them out for the loops that read them, and
+`source` puts the file of one model together, with the branches that are live for it alone.
 """
 
-from .source import engine_files as engine_files
 from .source import export_c as export_c
 from .source import sources as sources
 from .source import takes_standard_header as takes_standard_header

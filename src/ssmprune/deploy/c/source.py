@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,12 +16,13 @@ from ...files import write_atomically
 from . import packing
 from .packing import padded, padded_row
 from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
-from .text import defines, fill, floats, identifier, integers, live_branches, rename, words
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier
 
 FLOAT = 4  # bytes
+LONGEST_NAME = 40
+PER_LINE = 8
 STANDARD_HEADERS = (
     "assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|stdarg|stdatomic|"
     "stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|uchar|wchar|wctype"
@@ -65,57 +67,40 @@ def takes_standard_header(stem: str) -> bool:
     return re.fullmatch(STANDARD_HEADERS, stem.lower()) is not None
 
 
-def sources(model: Classifier, name: str = "model", header: str = "model.h") -> Sources:
-    """Return a model's C file, which includes `header`, and that header; at its end, a program to try it with."""
-    prefix = identifier(name)
-    return Sources(*_Writer(numbers_of(model)).write(prefix, header), prefix)
+def sources(model: Classifier, name: str = "model", header: str = "model.h", *, calls: bool = False) -> Sources:
+    """Return a model's C file, which includes `header`, and that header; at its end, a program to try it with.
 
-
-def engine_files(model: Classifier) -> dict[str, str]:
-    """Return the engine as it stands in `engine/`, all branches in it, with the files that it includes, by name.
-
-    The compiler takes them as they are: what `sources` writes is the same, with the live branches alone and without
-    the functions for many sequences at once, which Python calls.
+    calls: with the functions for many sequences at once, which Python calls.
     """
-    writer = _Writer(numbers_of(model))
-    return {name: _read(name) for name in ("engine.c", "model.h")} | {
-        "public_sizes.h": defines(writer.features | {"CALLS": True} | writer.public_sizes()) + "\n",
-        "sizes.h": defines(writer.sizes()) + "\n",
+    prefix, writer = identifier(name), Writer(numbers_of(model), calls=calls)
+    includes = {
+        "model.h": f'#include "{header}"',
+        "public_sizes.h": rename(defines(writer.public_sizes()), prefix),
+        "sizes.h": defines(writer.sizes()),
         "weights.h": writer.tables(),
     }
+    words = writer.comments(prefix.upper()) | {"HEADER": header}
+    texts = ((files(__package__) / "engine" / name).read_text("ascii") for name in ("engine.c", "model.h"))
+    live = (rename(live_branches(text, writer.features), prefix) for text in texts)
+    c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
+    return Sources(c, h, prefix)
 
 
-def _read(name: str) -> str:
-    return (files(__package__) / "engine" / name).read_text("ascii")
+class Writer:
+    """What the files of one model hold beside the engine."""
 
-
-class _Writer:
-    """Puts the file of one model together."""
-
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, *, calls: bool) -> None:
+        """Put an S4D model's channels into groups."""
         config = self.config = numbers.config
         self.s5 = config.family == "s5"
         self.numbers = numbers if self.s5 else packing.order_channels_by_states(numbers)
         self.row = padded(config.width)
-        self.features = self._features()
+        self.features = self._features() | {"CALLS": calls}
         systems = [layer.system for layer in self.numbers.layers]
         self.groups = [packing.groups(system, config.width) for system in systems if isinstance(system, S4DSystem)]
         self.drives = [padded(2 * len(system.poles)) for system in systems if isinstance(system, S5System)]
         self.arrays: list[str] = []
         self.bias = 0  # zeros that stand for biases that are not there
-
-    def write(self, prefix: str, header: str) -> tuple[str, str]:
-        """Return the C file and the header."""
-        includes = {
-            "model.h": f'#include "{header}"',
-            "public_sizes.h": rename(defines(self.public_sizes()), prefix),
-            "sizes.h": defines(self.sizes()),
-            "weights.h": self.tables(),
-        }
-        words = self._comments(prefix.upper()) | {"HEADER": header}
-        live = (rename(live_branches(_read(name), self.features), prefix) for name in ("engine.c", "model.h"))
-        c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
-        return c, h
 
     def _features(self) -> dict[str, bool]:
         """Return the answers to the conditions in the engine."""
@@ -137,7 +122,6 @@ class _Writer:
             "NEEDS_G": config.activation in ("half_glu2", "full_glu"),
             "TOKENS": config.tokens,
             "RETRIEVAL": config.retrieval,
-            "CALLS": False,
             **{name: config.activation == value for name, value in gates.items()},
             **{name: config.pooling == value for name, value in pooling.items()},
         }
@@ -173,6 +157,8 @@ class _Writer:
             sizes["LONGEST_OF_ALL"] = (
                 f"{self._longest()[1]} /* inputs of any matrix, filled up to whole words as well */"
             )
+        if self.features["CALLS"]:
+            sizes["EVERY_STEP"] = self.features["EVERY_STEP"]  # the calls compute with it
         if self.features["LAYER_NORM"]:
             sizes["NORM_EPS"] = f"{config.norm_eps:.9g}f"
         if self.features["S4D"]:
@@ -187,7 +173,7 @@ class _Writer:
         longest = max([self.row, *self.drives, 0 if config.tokens else padded(config.inputs)])
         return longest, max(longest, padded(4 * config.width) if config.retrieval else 0)
 
-    def _comments(self, prefix: str) -> dict[str, object]:
+    def comments(self, prefix: str) -> dict[str, object]:
         """Return what comments say of this model."""
         config = self.config
         answer = (
@@ -302,3 +288,100 @@ class _Writer:
         else:
             members.append(self._vector(f"{name}_bias", padded_row(dense.bias)))
         return f"{{{', '.join(members)}}}"
+
+
+def identifier(name: str) -> str:
+    """Return a C prefix for a model's name: lower-case letters, digits and single underscores, a letter first.
+
+    >>> identifier("sMNIST-S5 80%"), identifier('x"; system("rm");//'), identifier("2nd")
+    ('smnist_s5_80', 'x_system_rm', 'model_2nd')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower(), flags=re.ASCII)[:LONGEST_NAME].strip("_")
+    if not plain:
+        return "model"
+    return plain if plain[0].isalpha() else f"model_{plain}"
+
+
+def floats(name: str, values: Array) -> str:
+    """Return a constant array; nine significant digits round-trip a float32."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32).ravel()
+    if not np.isfinite(single).all():
+        raise InputError(f"{name} has numbers too large for single precision; the model cannot be written as C.")
+    return _array("float", name, [_float(value) for value in single.tolist()])
+
+
+def integers(name: str, values: Array, kind: str = "int") -> str:
+    """Return a constant array of ints, or of another whole type."""
+    return _array(kind, name, [str(value) for value in values.ravel().tolist()])
+
+
+def words(name: str, values: Array) -> str:
+    """Return a constant array of words of 32 bits."""
+    return _array("uint32_t", name, [f"0x{value:08x}" for value in values.ravel().tolist()])
+
+
+def _float(value: float) -> str:
+    digits = f"{value:.9g}"
+    return f"{digits}f" if "." in digits or "e" in digits else f"{digits}.0f"
+
+
+def _array(kind: str, name: str, items: list[str]) -> str:
+    items = items or [_float(0) if kind == "float" else "0"]  # C has no empty arrays
+    lines = [", ".join(items[at : at + PER_LINE]) for at in range(0, len(items), PER_LINE)]
+    body = ",\n    ".join(lines)
+    return f"static const {kind} {name}[{len(items)}] = {{\n    {body}}};\n"
+
+
+def defines(values: Mapping[str, object]) -> str:
+    """Return a line for each macro.
+
+    >>> defines({"WIDTH": "96 /* features of a step */", "S5": True})
+    '#define WIDTH 96 /* features of a step */\\n#define S5 1'
+    """
+    return "\n".join(f"#define {name} {int(v) if isinstance(v, bool) else v}" for name, v in values.items())
+
+
+def rename(text: str, prefix: str) -> str:
+    """Return text whose names begin with a model's prefix instead of `model`."""
+    return re.sub(r"\bMODEL_", f"{prefix.upper()}_", re.sub(r"\bmodel_", f"{prefix}_", text))
+
+
+def fill(text: str, words: Mapping[str, object], includes: Mapping[str, str]) -> str:
+    """Return text with @NAME@ replaced by its words, and each `#include "NAME"` line by the text of that name."""
+    text = re.sub(r"@(\w+)@", lambda match: str(words[match[1]]), text)
+    return re.sub(r'^#include "(.*)"$', lambda match: includes[match[1]], text, flags=re.MULTILINE)
+
+
+def live_branches(text: str, features: Mapping[str, bool]) -> str:
+    """Return what the preprocessor leaves of text under `#if` lines about features; it decides other conditions later.
+
+    >>> print(live_branches("#if A && !B\\n1\\n#else\\n2\\n#endif\\n#ifdef C\\n3\\n#endif", {"A": True, "B": False}))
+    1
+    #ifdef C
+    3
+    #endif
+    """
+    lines: list[str] = []
+    conditions: list[bool | None] = []  # of the branches around a line; None: the compiler decides
+    for line in text.splitlines():
+        word = line.split(maxsplit=1)[0] if line.startswith("#") else ""
+        ours = word in ("#else", "#endif") and conditions[-1] is not None
+        if word in ("#if", "#ifdef", "#ifndef"):
+            conditions.append(_holds(line[3:], features) if word == "#if" else None)
+            ours = conditions[-1] is not None
+        elif word == "#else" and ours:
+            conditions[-1] = not conditions[-1]
+        elif word == "#endif":
+            conditions.pop()
+        if not ours and False not in conditions:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _holds(condition: str, features: Mapping[str, bool]) -> bool | None:
+    """Tell whether alternatives (||) of conjunctions (&&) of features hold; None if the condition has anything else."""
+    alternatives = [[word.strip() for word in part.split("&&")] for part in condition.split("||")]
+    if not all(word.removeprefix("!") in features for part in alternatives for word in part):
+        return None
+    return any(all(features[word.removeprefix("!")] != word.startswith("!") for word in part) for part in alternatives)
