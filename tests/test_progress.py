@@ -14,7 +14,7 @@ def terminal(monkeypatch):
 
 def test_a_bar_shows_text_counts_and_figures_and_says_lines(terminal, capsys):
     with Bar("Training", 4) as bar:
-        bar.show(3, "epoch 1/2", "loss 0.5")
+        bar.show(3, "epoch 1/2", figures="loss 0.5")
         bar.say("half-way")
     out, err = capsys.readouterr()
     assert out == ""
@@ -24,7 +24,7 @@ def test_a_bar_shows_text_counts_and_figures_and_says_lines(terminal, capsys):
 
 def test_a_bar_that_is_not_shown_says_nothing(terminal, capsys):
     with Bar("Training", 4, shown=False) as bar:
-        bar.show(3, "epoch 1/2", "loss 0.5")
+        bar.show(3, "epoch 1/2", figures="loss 0.5")
         bar.say("half-way")
     assert capsys.readouterr() == ("", "")
 
@@ -57,7 +57,7 @@ def test_a_pipe_hears_of_slow_work_every_ten_minutes_and_of_fast_work_nothing(cl
     with Bar(total=100_000) as bar:
         for step in range(1, 41):
             clock[0] = 100.0 * step
-            bar.show(step, "smnist-s5, LAST", "loss 0.5")
+            bar.show(step, "smnist-s5, LAST", figures="loss 0.5")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 7
     assert lines[1] == "smnist-s5, LAST: 7 of 100,000, loss 0.5, about 2778 hours left"

@@ -52,8 +52,9 @@ class Bar:
         """Leave the bar as it stands."""
         self.close()
 
-    def show(self, done: int, text: str, figures: str = "") -> None:
-        """Move the bar to `done` of its total, with another text and other figures."""
+    def show(self, done: int, text: str, total: int | None = None, figures: str = "") -> None:
+        """Move the bar to `done` of its total, with another text, other figures and perhaps another total."""
+        self.total = total or self.total
         self._move(completed=done, description=visible(text), figures=figures)
 
     def say(self, line: str) -> None:

@@ -8,8 +8,12 @@ import ssmprune as sp
 from calibrated import kinds, model
 from reference import channels
 from ssmprune.core.norms import hinf
-from ssmprune.sweeps.balanced import Balanced, balanced_model, balanced_truncation
+from ssmprune.sweeps.balanced import Balanced, balanced_truncation, rewrite
 from strategies import systems
+
+
+def balanced_model(net, ratio, adapter=None):
+    return rewrite(net, lambda systems: balanced_truncation(systems, ratio), adapter)
 
 
 def realisation(system, outputs_of=slice(None)):

@@ -72,14 +72,9 @@ class Machine:
         if self.threads:
             torch.set_num_threads(self.threads)
         with Bar() as bar:
-
-            def watch(text: str, done: int, total: int) -> None:
-                bar.total = total
-                bar.show(done, text)
-
             words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
             command = " ".join([app.name[0], *words])
-            yield Session(self.data, engine=self.engine, command=command, watch=watch)
+            yield Session(self.data, engine=self.engine, command=command, watch=bar.show)
 
 
 @app.command(name="reproduce")

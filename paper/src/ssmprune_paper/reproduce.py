@@ -144,8 +144,8 @@ class Clock:
     def watching(self, session: Session) -> Session:
         """Return a session that also notes the time, now and then, so that a kill loses little of it."""
 
-        def watch(text: str, done: int, total: int) -> None:
-            session.watch(text, done, total)
+        def watch(done: int, text: str, total: int) -> None:
+            session.watch(done, text, total)
             if monotonic() - self._noted > NOTED:
                 self.note()
 

@@ -133,8 +133,9 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     with bundle.new_bundle(folder, bundle.bundle_name(checkpoint), small) as (written, sizes):
         after["checkpoint_bytes"] = sizes[written.name]
         cards.write_card(written, card | {"files": sizes})
-    parts = [*([bounds.readable] if bounds else []), *map(literal, found.notes), _list_files(folder)]
-    return Report(card | {"files": sizes, "out": str(folder)}, Group(_compare(card), *parts))
+    files = [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())]
+    more = [*([bounds.readable] if bounds else []), *map(literal, found.notes), table(str(folder), files)]
+    return Report(card | {"files": sizes, "out": str(folder)}, Group(_compare(card), *more))
 
 
 def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
@@ -179,8 +180,3 @@ def _compare(card: dict[str, Any]) -> Table:
             texts = {when: None if value is None else form.format(value) for when, value in values.items()}
             rows.append({"": title, **texts})
     return table("; then ".join(card["history"]), rows)
-
-
-def _list_files(folder: Path) -> Table:
-    """Show the files that were written, the card among them."""
-    return table(str(folder), [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())])

@@ -21,7 +21,6 @@ from .output import Report, say, table
 
 if TYPE_CHECKING:
     from ..sweeps import Session, Sweep
-    from ..sweeps.store import Results
 
 PICTURES = (".png", ".pdf", ".svg")
 BEGIN = (
@@ -87,12 +86,8 @@ class SweepOptions:
             )
         choose_engine(self.engine)  # before a cluster is asked
         with runners.start(self.runner, self.address, self.workers, self.threads or 1) as runner, Bar() as bar:
-
-            def watch(text: str, done: int, total: int) -> None:
-                bar.total = total
-                bar.show(done, text)
-
-            yield Session(self.data, runner, self.engine, _typed_command(self.data), watch)
+            words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
+            yield Session(self.data, runner, self.engine, " ".join(["ssmprune", *words]), bar.show)
 
 
 @Parameter(name="*")
@@ -141,26 +136,20 @@ def report(
 ) -> Report:
     """Write the results of a sweep as a page to explore offline, a table or a figure, by the ending of --out."""
     need_torch()
+    from ..report import accuracy_table, draw_sweep, markdown, save_figure, write_page
     from ..sweeps.store import Results
 
-    out = options.out
-    facts = {"out": str(out), **_write_results(Results.read(results), out)}
-    return Report(facts, table("Report", [{**facts, "bytes": out.stat().st_size}]))
-
-
-def _write_results(results: Results, out: Path) -> dict[str, Any]:
-    """Write a page, a table or a figure; return what there is to say about it."""
-    from ..report import accuracy_table, draw_sweep, markdown, save_figure, write_page
-
+    found, out, more = Results.read(results), options.out, {}
     if out.suffix in (".html", ".htm"):
-        return write_page(results, out)
-    if out.suffix == ".md":
-        write_atomically(out, f"{markdown(accuracy_table(results))}\n".encode())
+        more = write_page(found, out)
+    elif out.suffix == ".md":
+        write_atomically(out, f"{markdown(accuracy_table(found))}\n".encode())
     elif out.suffix in PICTURES:
-        save_figure(draw_sweep(results), out)
+        save_figure(draw_sweep(found), out)
     else:
         raise InputError(f"A report is a page (.html), a table (.md) or a figure (.png, .pdf, .svg); got {str(out)!r}.")
-    return {}
+    facts = {"out": str(out), **more}
+    return Report(facts, table("Report", [{**facts, "bytes": out.stat().st_size}]))
 
 
 def demo(options: DemoOptions = DemoOptions()) -> Report:  # noqa: B008 (frozen)
@@ -213,12 +202,6 @@ def parse_ratios(text: str) -> list[float]:
         raise InputError(f"--ratios takes FIRST:LAST:STEP, as in 0.1:1.0:0.1, or a comma-separated list; got {text!r}.")
     first, last, step = parts
     return [float(first + k * step) for k in range(int((last - first) / step) + 1)]
-
-
-def _typed_command(data: Path | None) -> str:
-    """Return what was typed, without where the data lies."""
-    words = ["DATA" if data is not None and word == str(data) else word for word in sys.argv[1:]]
-    return " ".join(["ssmprune", *words])
 
 
 def _number(text: str, kind: Any, option: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TaskName = Annotated[str, Parameter(help="A task from `ssmprune list`.")]
 SIZES = Group.create_ordered("Sizes; by default the recipe's", sort_key=0)
+SETTLED = ("layers", "width", "states", "bidirectional")  # sizes that a model to start from has
 CUTS = Group.create_ordered("Prune while training", sort_key=0)
 
 
@@ -57,12 +58,6 @@ class SizeOptions:
             given["ssm_lr"] = recipe.ssm_lr * (self.rate / recipe.lr)
         return replace(recipe, **given)
 
-    @property
-    def of_the_model(self) -> list[str]:
-        """The options given that a model to start from settles already."""
-        names = ("layers", "width", "states", "bidirectional")
-        return [f"--{name}" for name in names if getattr(self, name) is not None]
-
 
 @Parameter(name="*", group=CUTS)
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +79,10 @@ class CutOptions:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The same for a training; None if nothing is to be pruned."""
+        """The same for a training, which has the same fields; None if nothing is to be pruned."""
         from ..training import Schedule
 
-        if self.prune_to is None:
-            return None
-        cuts = (self.prune_schedule, self.prune_from, self.prune_until, self.prune_every, self.prune_method)
-        return Schedule(self.prune_to, *cuts)
+        return None if self.prune_to is None else Schedule(*astuple(self))
 
 
 @Parameter(name="*")
@@ -154,8 +146,9 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
     how = sizes.apply(recipes.get(task, family, recipe))
     if recipe == "tune" and before is None:
         raise InputError("The tune recipe starts from a trained model: name it with --from, or use another recipe.")
-    if before is not None and sizes.of_the_model:
-        raise InputError(f"The model of --from already has its sizes; leave out {', '.join(sizes.of_the_model)}.")
+    given = [f"--{name}" for name in SETTLED if getattr(sizes, name) is not None]
+    if before is not None and given:
+        raise InputError(f"The model of --from already has its sizes; leave out {', '.join(given)}.")
     about = {"recipe": recipe, "command": shlex.join(["ssmprune", *sys.argv[1:]])}
     run = Run(out, options.seed, card=about)
     result = run_training(chosen, how, run, root=options.data, start=before, pruning=pruning)

@@ -230,8 +230,7 @@ class Recovery(Generic[Model]):
         stopping = collect_stop_requests(state is not None)
         with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
             while not position.ended and not asked_to_stop:
-                bar.total = position.steps
-                bar.show(position.step, "Recovering", str(position.best))
+                bar.show(position.step, "Recovering", position.steps, str(position.best))
                 self._learn(optimizer, position)
                 position.step += 1
                 position.seconds = time.monotonic() - clock

@@ -44,10 +44,6 @@ class Curve:
         """Return the standard deviation over the seeds at every ratio, 0 where there is one seed."""
         return np.array([np.std([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
 
-    def nearest(self, ratio: float) -> Cell:
-        """Return the first seed's cell at the ratio nearest to this one."""
-        return self.cells[min(self.cells, key=lambda other: abs(other - ratio))][0]
-
 
 def method_curves(results: Results, checkpoint: str) -> dict[str, Curve]:
     """Return the curve of every method of the sweep that has cells for the checkpoint."""

@@ -18,7 +18,7 @@ from ..planning.plan import Plan
 from ..pruning import Pruning, shrink
 from ..registry import Registry
 from ..tasks.task import Split
-from .balanced import balanced_model
+from .balanced import balanced_truncation, rewrite
 from .store import FULL, Key
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ _APPROACHES: Registry[Approach] = Registry(
         ),
         Rebuild(
             "balanced",
-            lambda model, ratio, seed: balanced_model(model, ratio),
+            lambda model, ratio, seed: rewrite(model, lambda systems: balanced_truncation(systems, ratio)),
             description="Balanced truncation: new states instead of a choice among the old ones.",
         ),
     ],

@@ -15,7 +15,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,15 +28,11 @@ from ..methods import Allocation, layer_adaptive
 from ..planning.make import Limits, check_ratio
 
 Model = TypeVar("Model")
+# A real system in diagonal form, an entry for two conjugate poles or a real pole: poles (r,), B (r, inputs) and C
+# (directions, outputs, r); the output is Re(C x).
+RealSystem = tuple[Complex, Complex, Complex]
 FAINTEST = 1e-8  # of the largest σ: what is below is rounding, and is always cut off
 SKEWEST = 1e6  # largest condition number of the eigenvectors: single precision bears no more
-
-
-def balanced_model(
-    model: Model, ratio: float, allocation: Allocation = layer_adaptive, *, adapter: Adapter | None = None
-) -> Model:
-    """Return a copy of a model of our own layers, each truncated by `balanced_truncation`; D stays."""
-    return rewrite(model, lambda systems: balanced_truncation(systems, ratio, allocation), adapter)
 
 
 def rewrite(
@@ -77,14 +73,6 @@ def balanced_truncation(
     }
 
 
-class RealSystem(NamedTuple):
-    """A real system in diagonal form, one entry for two conjugate poles or a real one."""
-
-    poles: Complex  # (r,)
-    B: Complex  # (r, inputs)
-    C: Complex  # (directions, outputs, r); the output is Re(C x)
-
-
 @dataclass(frozen=True, eq=False)
 class Balanced:
     """A layer in balanced coordinates; problems are its channels, or the whole of a MIMO layer."""
@@ -119,12 +107,13 @@ class Balanced:
         """Return a system with as many states in each problem as `keep` (n,) marks there, or a few less."""
         layout, system = self.system.layout, self.system
         sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
-        parts = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
+        truncated = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
+        poles, B, C = zip(*truncated, strict=True)
         return DiagonalSystem.from_discrete(
-            np.concatenate([part.poles for part in parts]),
-            np.concatenate([part.B for part in parts]),
-            np.concatenate([part.C for part in parts], axis=2) / system.gain,
-            channel=None if system.channel is None else np.repeat(np.arange(len(parts)), [len(p.poles) for p in parts]),
+            np.concatenate(poles),
+            np.concatenate(B),
+            np.concatenate(C, axis=2) / system.gain,
+            channel=None if system.channel is None else np.repeat(np.arange(len(poles)), [*map(len, poles)]),
             channels=system.channels,
             gain=system.gain,
             backward_delay=system.backward_delay,
@@ -134,15 +123,15 @@ class Balanced:
         """Return the largest truncated system of a problem that `size` stored states can hold."""
         most = min(2 * size, int(np.count_nonzero(self.sigma[problem])))
         for order in range(most, 0, -1):
-            part = self._truncated(problem, order)
-            if part is not None and len(part.poles) <= size:
-                return part
+            truncated = self._truncated(problem, order)
+            if truncated is not None and len(truncated[0]) <= size:
+                return truncated
         if most or self.system.channel is None:
             raise InputError(
                 f"Layer {self.layer!r} has no truncated system of {size} states that is stable and diagonal: "
                 "it is silent, or poles coincide. Use another method."
             )
-        return RealSystem(self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0])
+        return self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0]
 
     def _truncated(self, problem: int, order: int) -> RealSystem | None:
         """Return the first balanced coordinates in diagonal form, or None where that is not stable or not possible."""
@@ -154,7 +143,7 @@ class Balanced:
         stored = poles.imag >= 0
         B = np.linalg.solve(vectors, (into @ _to_real(B)).astype(complex))[stored]
         C = (back.T @ C).transpose(0, 2, 1) @ vectors[:, stored] * np.where(poles.imag > 0, 2, 1)[stored]
-        return RealSystem(poles[stored], B, C)
+        return poles[stored], B, C
 
     @cached_property
     def _spread(self) -> tuple[Complex, Complex, Real]:

@@ -106,7 +106,7 @@ class Session:
     runner: Runner = local
     engine: str = "torch"  # what evaluates: torch or compiled
     command: str = ""
-    watch: Callable[[str, int, int], object] = lambda last, finished, cells: None  # called after each cell
+    watch: Callable[[int, str, int], object] = lambda finished, last, cells: None  # called after each cell
 
 
 def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
@@ -198,15 +198,17 @@ def fill(
     filled: list[Key] = []
     finished = 0
     for subject in subjects:
-        wanted = [_with_true_count(key, subject) for key in keys if key.checkpoint == subject.name]
+        sizes = {name: len(split) for name, split in subject.splits.items()}
+        own = [key for key in keys if key.checkpoint == subject.name]
+        wanted = [key._replace(examples=min(key.examples, sizes[key.split])) for key in own]
         missing = [key for key in dict.fromkeys(wanted) if not _is_known(writer.results.outcomes.get(key), key, least)]
         finished += len(wanted) - len(missing)
-        session.watch("", finished, len(keys))
+        session.watch(finished, "", len(keys))
         jobs = [Job(key, writer.plan(key), session.engine, least) for key in missing]
         for key, outcome, plan in session.runner(subject, jobs):
             writer.write(key, outcome, plan)
             finished += 1
-            session.watch(f"{key.checkpoint} {key.method} {key.ratio:.0%}", finished, len(keys))
+            session.watch(finished, f"{key.checkpoint} {key.method} {key.ratio:.0%}", len(keys))
         filled += wanted
     outcomes = [writer.results.outcomes[key] for key in filled]
     return [outcome if isinstance(outcome, Cell) else None for outcome in outcomes]
@@ -217,8 +219,3 @@ def _is_known(outcome: Outcome | None, key: Key, least: int) -> bool:
     if isinstance(outcome, float):
         return round(outcome * key.examples) < least
     return outcome is not None
-
-
-def _with_true_count(key: Key, subject: Subject) -> Key:
-    """Return the key with the number of examples that the split has, if they are fewer."""
-    return key._replace(examples=min(key.examples, len(subject.splits[key.split])))

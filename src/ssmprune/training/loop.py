@@ -196,7 +196,7 @@ class _Training:
                 self.prune()
                 epoch, rest = divmod(position.step, self.per_epoch)
                 figures = f"loss {seen.loss:.3f}  accuracy {seen.accuracy:.1%}"
-                bar.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", figures)
+                bar.show(position.step, f"epoch {epoch + (rest > 0)}/{self.recipe.epochs}", figures=figures)
                 if rest == 0:
                     bar.say(self.validate(epoch))
                 if rest == 0 or position.step % self.run.save_every == 0 or requests:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
-from ssmprune.report import checkpoints, method_curves
+from ssmprune.report import Curve, checkpoints, method_curves
 from ssmprune.sweeps import Cell, Results
 
 
@@ -32,18 +32,23 @@ def choose(
         raise InputError(f"{results.folder} has no pruned {checkpoint!r} yet; let the sweep continue.")
     usual = LAST.name if LAST.name in by_method else next(iter(by_method))
     method = _one_of("method", method, list(by_method), usual)
-    return Choice(checkpoint, method, by_method[method].nearest(0.5 if ratio is None else ratio).ratio)
+    return Choice(checkpoint, method, _nearest(by_method[method], 0.5 if ratio is None else ratio).ratio)
 
 
 def cell_with_plan(results: Results, choice: Choice) -> Cell:
     """Return the chosen cell, which must have a plan."""
-    cell = method_curves(results, choice.checkpoint)[choice.method].nearest(choice.ratio)
+    cell = _nearest(method_curves(results, choice.checkpoint)[choice.method], choice.ratio)
     if not results.plan_path(cell).is_file():
         raise InputError(
             f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
             "shown; give the folder that `ssmprune sweep` wrote, or another method."
         )
     return cell
+
+
+def _nearest(curve: Curve, ratio: float) -> Cell:
+    """Return the first seed's cell at the ratio nearest to this one."""
+    return curve.cells[min(curve.cells, key=lambda other: abs(other - ratio))][0]
 
 
 def _one_of(kind: str, name: str | None, names: list[str], usual: str) -> str:
