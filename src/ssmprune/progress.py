@@ -22,7 +22,7 @@ class Bar:
     def __init__(
         self, text: str = "", total: int | None = None, in_bytes: bool = False, shown: bool = True, brief: bool = False
     ) -> None:
-        """Prepare a bar, silent unless `shown`; a `brief` one disappears when it is done."""
+        """Prepare a bar, which is silent unless `shown`; a `brief` bar disappears when it is done."""
         from rich import progress
         from rich.console import Console
 
@@ -76,7 +76,7 @@ class Bar:
         self._bar.stop()
 
     def _move(self, **changes: Any) -> None:
-        """Draw the bar, or print a line where there is no terminal and the last line is not recent."""
+        """Draw the bar; without a terminal print a line instead, if the last line is old enough."""
         self._bar.update(self._bar.task_ids[0], total=self.total, **changes)
         task, total, now = self._bar.tasks[0], self.total or 0, monotonic()
         if not self._bar.disable or not 0 < task.completed < total:

@@ -107,17 +107,14 @@ def test_schedules_that_make_no_sense_are_refused(wrong, message):
 def test_the_command_line_prunes_while_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tasks, "get", lambda name: TOY)
     monkeypatch.setattr(recipes, "get", lambda *names: RECIPE)
-    words = ["--prune-to", "0.5", "--prune-schedule", "linear", "--prune-from", "0.2", "--prune-until", "0.4"]
-    command = ["ssmprune", "train", "toy", "--out", str(tmp_path), "--json", *words, "--prune-every", "5"]
+    words = ["--prune-to", "0.5", "--prune-method", "last"]
+    command = ["ssmprune", "train", "toy", "--out", str(tmp_path), "--json", *words]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit) as leave:
         main()
     assert not leave.value.code
     reached = json.loads(capsys.readouterr().out)
     assert sum(checkpoint.load(reached["best"]).config.states) == 4
-    assert [event["step"] for event in events(tmp_path, "pruning")] == [
-        17,
-        22,
-    ]  # half of the pairs are gone at 10 of 12 steps already
+    assert [event["step"] for event in events(tmp_path, "pruning")] == [30]  # halfway; a cut takes 50 steps
     curve = [event["accuracy"] for event in events(tmp_path, "validation")]
     assert cards.read_card(tmp_path / "best.safetensors")["validation_accuracy"] == max(curve[1:])

@@ -1,4 +1,4 @@
-"""The command line: one verb is one function, which takes a dataclass of options and returns a `Report`.
+"""The command line: a verb is a function that takes a dataclass of options and returns a `Report`.
 
 `verbs` puts them under headings, runs them and has the options of all commands. `pruning` has inspect, prune and
 recover, `deploying` quantize, export and deploy; `training` has train and evaluate, `sweeping` sweep, report and demo,

@@ -145,7 +145,7 @@ def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
 
     root, name = options.calibration.data, options.task_name(checkpoint)
     if root is not None:
-        data_folder(root)  # one that is named must exist
+        data_folder(root)  # a folder that is named must exist
     if name is None:
         return None
     task = cards.task_of(checkpoint, name)

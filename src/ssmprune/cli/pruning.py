@@ -251,7 +251,8 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
         return Found(options.ratio, pruning.plan(options.ratio), {}, pruning, finish)
     others: dict[str, list[Any]] = {}  # what these budgets measure with
     if "max_loss" in given:
-        others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, finished=finish is not None)]
+        trials = most_trials(pruning.states) + (finish is not None)  # the unpruned model may be finished as well
+        others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, trials)]
     if "max_latency" in given:
         others["max_latency"] = [timed_sequence(checkpoint, pruning)]
     goals = [getattr(budgets, name)(limit, *others.get(name, ())) for name, limit in given.items()]
@@ -259,7 +260,7 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
 
 
 def timed_sequence(checkpoint: Path, pruning: "Pruning[Classifier]") -> "Tensor":
-    """Return the first calibration sequence, else a random one as long as the task's; for a model of pairs two."""
+    """Return the first calibration sequence, else a random sequence of the task's length; two for a model of pairs."""
     import torch
 
     config = pruning.model.config
@@ -295,12 +296,10 @@ class _Accuracy:
 
     split: Split
     pruning: "Pruning[Classifier]"
-    finished: bool  # whether the search also measures the unpruned model with what else is done to it
-    trials_left: int = field(init=False)
-    began: float = field(init=False)  # when the present trial did
+    trials_left: int
+    began: float = field(default_factory=monotonic)  # when the present trial did
 
     def __post_init__(self) -> None:
-        self.trials_left, self.began = most_trials(self.pruning.states) + self.finished, monotonic()
         say(
             f"The whole model and at most {self.trials_left} pruned ones answer {self.examples:,} validation examples "
             "each; this may take minutes."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,12 +18,11 @@ from .options import MORE, Checkpoint, Count, DataFolder, Engine, Seed, Threads,
 from .output import INTERRUPTED, Report, table
 
 if TYPE_CHECKING:
-    from ..training import Recipe, Result, Schedule
+    from ..training import Recipe, Result
 
 TaskName = Annotated[str, Parameter(help="A task from `ssmprune list`.")]
 SIZES = Group.create_ordered("Sizes; by default the recipe's", sort_key=0)
 SETTLED = ("layers", "width", "states", "bidirectional")  # sizes that a model to start from has
-CUTS = Group.create_ordered("Prune while training", sort_key=0)
 
 
 @Parameter(name="*", group=SIZES)
@@ -59,32 +58,6 @@ class SizeOptions:
         return replace(recipe, **given)
 
 
-@Parameter(name="*", group=CUTS)
-@dataclass(frozen=True, kw_only=True)
-class CutOptions:
-    """How states go while a model trains."""
-
-    prune_to: float | None = None
-    """Prune this share of the states while training."""
-    prune_schedule: str = "cubic"
-    """once, linear or cubic."""
-    prune_from: float = 0.1
-    """Share of the training after which pruning starts."""
-    prune_until: float = 0.5
-    """Share of the training after which it is complete."""
-    prune_every: int = 50
-    """Steps between two cuts."""
-    prune_method: str = "surgeon"
-    """A method from `ssmprune list`."""
-
-    @property
-    def schedule(self) -> Schedule | None:
-        """The same for a training, which has the same fields; None if nothing is to be pruned."""
-        from ..training import Schedule
-
-        return None if self.prune_to is None else Schedule(*astuple(self))
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
@@ -101,12 +74,15 @@ class TrainOptions:
     """A recipe of the task; tune, with --from; or general, for any task. By default cpu, else general."""
     start: Annotated[Path | None, Parameter(name="--from")] = None
     """Start from this checkpoint, whole or pruned."""
+    prune_to: float | None = None
+    """Prune this share of the states while training, most of them early."""
+    prune_method: str = "surgeon"
+    """A method from `ssmprune list`, for --prune-to."""
     seed: Seed = 0
     """Seed for weights, data order and dropout."""
     data: DataFolder = None
     threads: Threads = None
     sizing: SizeOptions = field(default_factory=SizeOptions)
-    cutting: CutOptions = field(default_factory=CutOptions)
 
 
 @Parameter(name="*")
@@ -135,14 +111,15 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
     prepare(options.threads)
-    from ..training import distributed, recipes
+    from ..training import Schedule, distributed, recipes
     from ..training import train as run_training
     from ..training.loop import Run
 
     before = load(options.start) if options.start else None
     family = options.model or (before.config.family if before else "s5")
     chosen, recipe = tasks.get(task), options.recipe or recipes.default_name(task)
-    sizes, pruning = options.sizing, options.cutting.schedule
+    sizes, to = options.sizing, options.prune_to
+    pruning = None if to is None else Schedule(to, method=options.prune_method)
     how = sizes.apply(recipes.get(task, family, recipe))
     if recipe == "tune" and before is None:
         raise InputError("The tune recipe starts from a trained model: name it with --from, or use another recipe.")

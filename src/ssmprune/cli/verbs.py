@@ -1,4 +1,4 @@
-"""The app: its verbs under headings for newcomers, and the options of every command."""
+"""The app: its verbs under headings for newcomers, the options of all commands, and how a command ends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def launch(
     json: Annotated[bool, Parameter(group=EVERYWHERE, help="Print JSON instead of a table.")] = False,
     debug: Annotated[bool, Parameter(group=EVERYWHERE, help="Show the traceback of an error.")] = False,
 ) -> int:
-    """Run one command and return its exit code; `run` looks for --debug."""
+    """Run a command and return its exit code; `run` looks for --debug."""
     if not words:
         app.help_print()
         raise InputError("A command is missing. Try `ssmprune --help`.")

@@ -1,4 +1,4 @@
-"""The page's three charts, described here once; the page's script fills their sources with what is chosen."""
+"""The three charts of the page, without data: the page's script fills their sources with what the reader chooses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def browser_library() -> str:
 def charts(looks: Mapping[str, Style]) -> dict[str, Any]:
     """Return the charts as JSON for the browser's library, by the id of the element that shows each.
 
-    looks: of every method; the page decides whose curves are seen.
+    looks: the styles of all methods; the page decides which curves it shows.
     """
     from bokeh.core.types import ID
     from bokeh.embed import json_item

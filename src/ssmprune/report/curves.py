@@ -25,7 +25,7 @@ FEW = 6  # curves that a picture shows at once
 
 @dataclass(frozen=True)
 class Curve:
-    """One method's cells by ratio, ascending, a list of seeds each; the unpruned model comes first."""
+    """The cells of a method by ascending ratio, a list over seeds for each; the unpruned model comes first."""
 
     cells: dict[float, list[Cell]]
 
@@ -36,17 +36,17 @@ class Curve:
 
     @property
     def accuracy(self) -> Real:
-        """Return the mean over the seeds at every ratio."""
+        """Return the mean over seeds at each ratio."""
         return np.array([np.mean([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
 
     @property
     def deviation(self) -> Real:
-        """Return the standard deviation over the seeds at every ratio, 0 where there is one seed."""
+        """Return the standard deviation over seeds at each ratio, 0 for a single seed."""
         return np.array([np.std([cell.accuracy for cell in seeds]) for seeds in self.cells.values()])
 
 
 def method_curves(results: Results, checkpoint: str) -> dict[str, Curve]:
-    """Return the curve of every method of the sweep that has cells for the checkpoint."""
+    """Return the curves of the methods that have cells for the checkpoint."""
     cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _is_on_grid(cell, results.about)]
     full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
     if not full:
@@ -63,7 +63,7 @@ def method_curves(results: Results, checkpoint: str) -> dict[str, Curve]:
 
 
 def _is_on_grid(cell: Cell, about: dict[str, Any]) -> bool:
-    """Return whether a cell is of the announced grid, not of a search, all test examples or another sampling rate."""
+    """Return whether a cell is on the sweep's grid: not from a search, on more examples or at another sampling rate."""
     usual = cell.split == about["split"] and cell.rate == 1 and cell.examples <= about["examples"]
     return usual and cell.ratio in (0, *about["ratios"])
 
@@ -80,7 +80,7 @@ def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
 
 
 def shown_first(methods: list[str], most: int = FEW) -> list[str]:
-    """Return the methods that a picture shows unless it is asked for others: at most so many, as in `PALETTE`.
+    """Return the methods that a picture shows by default: the first of `PALETTE`, at most `most`.
 
     >>> shown_first(["last", "lamp", "random"])
     ['last', 'random', 'lamp']

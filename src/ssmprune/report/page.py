@@ -1,6 +1,6 @@
-"""The report: one page with everything a sweep has found, to explore offline.
+"""The report: a page with all that a sweep has found, to explore offline.
 
-`collect_data` has what the page knows: curves with their intervals, cells, poles, where the plans lie. `charts`
+`collect_data` gathers its content: curves with intervals, cells, poles, links to plans. `charts`
 describes its three charts; page_files/ has the page itself.
 """
 

@@ -1,4 +1,4 @@
-"""How figures look: methods are told apart by marker and line as well as by colour, and look the same everywhere."""
+"""How figures look: methods differ in marker and line as well as in colour, and look the same in all figures."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ STYLES: list[Style] = [
     {"color": colour, "marker": marker, "linestyle": line, "markerfacecolor": "white"}
     for colour, marker, line in zip(COLOURS, reversed(MARKERS), ["--", "-", ":", "-.", "--", "-", "-."], strict=True)
 ]
-# The methods in the order in which a reader wants to see them: the method that wins, the paper's, and what they are
-# measured by. Each has the style of its place in demo, figures and page.
+# Methods in the order in which readers look for them: the winner, the paper's method, then the baselines. The place of
+# a method here decides its style in demo, figures and page.
 PALETTE = (
     "surgeon",
     "last",
@@ -49,7 +49,7 @@ LINE = 0.19  # inches of a line in a legend
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each name: that of `PALETTE`, or for another name the next that is free.
+    """Return a style for each name: its place in `PALETTE` decides, and other names get the styles that are left.
 
     >>> styles(["mine", "last"])["last"] == styles(["last"])["last"], styles(["mine", "last"])["mine"] == STYLES[0]
     (True, True)
@@ -95,7 +95,7 @@ def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = W
 
 
 def shared_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """Put one legend below all panels, for which the figure grows."""
+    """Put a legend for all panels below them; the figure grows by its height."""
     handles, labels = axes.get_legend_handles_labels()
     figure.set_figheight(figure.get_figheight() + 0.1 + LINE * -(-len(labels) // columns))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize="small")

@@ -1,4 +1,4 @@
-"""The table of a sweep, and how tables are written: the accuracy of every method at every ratio, in Markdown."""
+"""The table of a sweep, with the accuracy of all methods at all ratios, and tables as Markdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Return every column that a row has, in the order they appear."""
+        """Return the columns of all rows, in the order they appear."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     def texts(self) -> list[list[str]]:
@@ -34,7 +34,7 @@ class Table:
 
 
 def fixed(value: float, digits: int = 2) -> str:
-    """Return a number with so many digits after the point; there is no -0.
+    """Return a number with `digits` digits after the point, and 0 without a sign.
 
     >>> fixed(-0.001), fixed(-0.1)
     ('0.00', '-0.10')
@@ -82,13 +82,13 @@ def escape_markdown(text: str) -> str:
 
 
 def replace_all(text: str, replacements: dict[str, str]) -> str:
-    """Replace all keys in one go, so that what was put in is not replaced again; control characters are written out."""
+    """Replace all keys at once, so that no replacement is replaced again; control characters are written out."""
     pattern = "|".join(map(re.escape, replacements))
     return re.sub(pattern, lambda found: replacements[found[0]], visible(text))
 
 
 def accuracy_table(results: Results) -> Table:
-    """Return the accuracy of every method at every ratio, on the sweep's own test examples; ± is over seeds."""
+    """Return the accuracy of all methods at all ratios on the sweep's test examples; ± is the deviation over seeds."""
     rows = []
     for name in checkpoints(results):
         for method, curve in method_curves(results, name).items():
@@ -106,7 +106,7 @@ def accuracy_table(results: Results) -> Table:
 
 
 def _fallen_short(cells: Iterable[Cell]) -> list[str]:
-    """Say at which ratios less was pruned than asked for: every layer keeps a state."""
+    """Say at which ratios models lost fewer states than asked for, because each layer keeps a state."""
     reached: dict[float, list[float]] = {}
     for cell in cells:
         if cell.ratio - cell.pruned > 0.01:

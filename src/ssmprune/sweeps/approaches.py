@@ -1,6 +1,6 @@
 """Approaches: the ways from a model to a pruned one that a sweep compares.
 
-Every method of pruning states is an approach, and so is anything else that makes a smaller model: derive from
+All methods of pruning states are approaches, and so is anything else that makes a smaller model: derive from
 `Approach`, or give a function to `Rebuild`. Other packages bring theirs by an entry point of the group
 `ssmprune.approaches`, a Python file by `--module FILE.py` (see `registry`).
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Subject:
-    """A trained model with the data that approaches need; what all ratios share is computed once."""
+    """A trained model with the data that approaches need; what the ratios have in common is computed once."""
 
     name: str
     task: str
@@ -44,7 +44,7 @@ class Subject:
         return get(key.method).prune(self, key.ratio, key.seed, plan)
 
     def pruning(self, method: Method, with_data: bool, seed: int) -> Pruning[Classifier]:
-        """Return this model being pruned by a method, on the calibration inputs or without; made once."""
+        """Return the pruning of this model by a method, with or without the calibration inputs; it is made once."""
         key = method.name, with_data, seed
         if key not in self._prunings:
             data = self.calibration if with_data else None
@@ -101,7 +101,7 @@ class Rebuild(Approach):
 
 
 def found() -> dict[str, Approach]:
-    """Return every approach by name: the methods, then the approaches that are not a criterion and an allocation."""
+    """Return all approaches by name: first the methods, then those that are no criterion with an allocation."""
     methods: dict[str, Approach] = {
         name: PruneStates(name, method, method.refits, method.criterion is RANDOM.criterion, method.description)
         for name, method in named().items()
@@ -110,7 +110,7 @@ def found() -> dict[str, Approach]:
 
 
 def default() -> list[str]:
-    """Return what a sweep compares unless told otherwise: every approach but the unnamed pairs of the grid."""
+    """Return what a sweep compares by default: all approaches except unnamed pairs of criterion and allocation."""
     return [name for name in found() if "/" not in name]
 
 

@@ -1,6 +1,6 @@
 """Balanced truncation, the classical model reduction: new states instead of a choice among the old ones.
 
-A layer is a real system of two dimensions for every stored state, z = [Re x, Im x]. Its controllability Gramian P says
+A layer is a real system with two dimensions per stored state, z = [Re x, Im x]. Its controllability Gramian P says
 how far white noise drives z, its observability Gramian Q how much of z reaches the outputs; both have closed forms for
 diagonal systems. In balanced coordinates both are diag(σ), the Hankel singular values. What has a small σ is cut off,
 and the rest is brought back to diagonal form. The gain of what is lost is at most 2 Σ σ of what was cut off.
@@ -55,8 +55,8 @@ def balanced_truncation(
 ) -> dict[str, DiagonalSystem]:
     """Return systems with the share `ratio` fewer states, in all; a layer that loses none stays as it is.
 
-    The allocation compares Hankel singular values squared, two for every state. A stored state holds two conjugate
-    poles or a real one, so a layer whose truncated system has real poles is cut off a little earlier.
+    The allocation compares Hankel singular values squared, two per state. A stored state holds two conjugate
+    poles or a real pole, so a layer whose truncated system has real poles is cut off a little earlier.
 
     >>> near = DiagonalSystem.from_discrete(poles=[0.5, 0.5001], B=[[1], [1]], C=[[1, 1]], gain=2)
     >>> balanced_truncation({"ssm": near}, ratio=0.5)["ssm"].poles.round(3)
@@ -104,7 +104,7 @@ class Balanced:
         return self.system.layout.gather(score)
 
     def cut(self, keep: Mask) -> DiagonalSystem:
-        """Return a system with as many states in each problem as `keep` (n,) marks there, or a few less."""
+        """Return a system with as many states in each problem as `keep` (n,) marks there, or slightly fewer."""
         layout, system = self.system.layout, self.system
         sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
         truncated = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]

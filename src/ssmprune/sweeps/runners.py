@@ -67,7 +67,7 @@ def run(subject: Subject, job: Job) -> Done:
 
 
 def _answer(model: Classifier, split: Split, job: Job) -> tuple[float, NDArray[np.bool_]]:
-    """Return the sum of the losses and the right answers, fewer than there are examples if `job.least` is missed."""
+    """Return the sum of the losses and which answers are right; it stops early once `job.least` is out of reach."""
     loss, right = 0.0, np.zeros(0, bool)
     for logits, labels in answer_split(model, split, max(1, STEPS_AT_ONCE // split.length), engine=job.engine):
         loss += tally(logits, labels)[0].item()

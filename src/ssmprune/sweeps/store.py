@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from ..arrays import is_share
-from ..errors import InputError
+from ..errors import InputError, one_of
 from ..files import COUNT, COUNTS, FINITE, NUMBER, SHARE, TEXT, Kind, check_entries, list_of, write_atomically
 from ..planning.plan import Plan
 
 FORMAT, VERSION = "ssmprune-sweep", 1
 FULL = "full"  # the pseudo-method of the unpruned model, at ratio 0
-# A checkpoint's name is part of the path of its plans, and must not lead anywhere else.
+# The path of a plan contains the name of its checkpoint, which must not lead out of the folder.
 NAME = Kind(
     "a name without slashes",
     lambda text: isinstance(text, str) and text not in ("", ".", "..") and not {"/", "\\", "\0"} & set(text),
@@ -55,7 +55,7 @@ Text = Annotated[str, TEXT]
 
 
 class Key(NamedTuple):
-    """What makes a cell: two cells with one key are the same measurement."""
+    """What identifies a cell: cells with the same key are the same measurement."""
 
     checkpoint: str
     method: str
@@ -134,13 +134,10 @@ class Results:
 
     def entry(self, checkpoint: str) -> dict[str, Any]:
         """Return what sweep.json says of a checkpoint."""
-        entries = {entry["name"]: entry for entry in self.about["checkpoints"]}
-        if checkpoint not in entries:
-            raise InputError(f"{self.folder} has no checkpoint {checkpoint!r}; it has {', '.join(entries)}.")
-        return dict(entries[checkpoint])
+        return dict(one_of("checkpoint", checkpoint, {entry["name"]: entry for entry in self.about["checkpoints"]}))
 
     def checkpoint_file(self, name: str) -> Path:
-        """Return the file of a checkpoint as the sweep was given it; refuse another model that lies there."""
+        """Return the file of a checkpoint where the sweep found it; refuse another model in its place."""
         entry = self.entry(name)
         file = Path(entry["file"])
         if not file.is_file():
@@ -201,7 +198,14 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     except OSError as error:
         raise InputError(f"Cannot write to {folder}: {error.strerror}; give another folder.") from error
     try:
-        _lock(lines, folder)
+        with suppress(ImportError):  # no fcntl on Windows, hence no lock
+            import fcntl
+
+            fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
+    except OSError as error:
+        os.close(lines)
+        raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error
+    try:
         path = folder / "sweep.json"
         merged = _merge(_read_about(path), about, folder) if path.is_file() else about
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
@@ -248,7 +252,7 @@ def _read_outcomes(path: Path) -> dict[Key, Outcome]:
 
 
 def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the newer description with all that the older one lists."""
+    """Return the new description with all that the old description lists as well."""
     files = {entry["name"]: entry.get("sha256") for entry in old["checkpoints"]}
     for entry in new["checkpoints"]:
         if files.get(entry["name"], entry.get("sha256")) != entry.get("sha256"):
@@ -263,14 +267,3 @@ def _merge(old: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, 
     for name in ("ratios", "seeds"):
         merged[name] = sorted({*old[name], *new[name]})
     return merged
-
-
-def _lock(lines: int, folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # no fcntl on Windows, hence no lock
-        return
-    try:
-        fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
-    except OSError as error:
-        raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error

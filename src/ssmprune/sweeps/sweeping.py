@@ -60,7 +60,7 @@ class Sweep:
         return [full, *pruned]
 
     def seeds_of(self, method: str) -> Sequence[int]:
-        """Return the seeds of a method, a single one unless it is random."""
+        """Return the seeds of a method: only 0 unless it is random."""
         return self.seeds if approaches.get(method).random else (0,)
 
     @property
@@ -159,7 +159,7 @@ def load_subject(
 
 
 def sweep(checkpoints: Sequence[Entry], plan: Sweep, out: Path, session: Session | None = None) -> Results:
-    """Run every cell that the folder `out` does not have yet."""
+    """Run the cells that the folder `out` does not have yet."""
     check_writable(out / "sweep.json")
     session = session or Session()
     about = describe(checkpoints, plan, session.command)
