@@ -64,10 +64,7 @@ class Adapter(ABC):
         """Remove the states where `keep` (n,) is false."""
 
     def after_pruning(self, model: Any, title: str, kept: Mapping[str, Mask] | None) -> None:  # noqa: B027 (optional)
-        """Take note that a plan was carried out: states were masked or, all but those `kept` by layer, removed.
-
-        Nothing by default; a family whose models keep a record of what was done to them writes it here.
-        """
+        """Write down, in models with a record, that states were masked or, all but those `kept` by layer, removed."""
 
     def refit(self, layer: Any, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C (directions, outputs, kept) for the kept states of (n,) and add D_change (outputs,) to D.

@@ -189,9 +189,11 @@ class LayerParameters:
 
     def system(self) -> DiagonalSystem:
         """Return what the layer computes, without D u."""
-        flat = self.channel is not None
+        flat, real = self.channel is not None, self.pole_re  # `models.layers.continuous_poles` has the forms in torch
+        if self.options.pole_form != "free":
+            real = -np.exp(real) if self.options.pole_form == "exp" else np.minimum(real, CLIP)
         return DiagonalSystem.from_continuous(
-            join_parts(_real_part(self.pole_re, self.options.pole_form), self.pole_im),
+            join_parts(real, self.pole_im),
             self.B[:, None] if flat else self.B,
             self.C[:, None, :] if flat else self.C,
             self._steps(self.log_step, self.channel),
@@ -217,10 +219,13 @@ class LayerParameters:
         if self.options.discretization == "bilinear":
             log_poles = np.tanh(log_poles / 2) * 2
         poles: Complex = log_poles / step
+        if self.options.pole_form == "clip" and (poles.real > CLIP).any():
+            highest = poles.real.max()
+            raise InputError(f"This layer clips poles at {CLIP}; a pole to be written has the real part {highest:.2g}.")
         factor = DISCRETIZATIONS[self.options.discretization](poles, step)[1]
         return replace(
             self,
-            pole_re=_stored(poles.real, self.options.pole_form),
+            pole_re=np.log(-poles.real) if self.options.pole_form == "exp" else poles.real,
             pole_im=poles.imag,
             B=B / factor[:, None] if channel is None else B,
             C=C if channel is None else C / factor,
@@ -259,20 +264,6 @@ class LayerParameters:
     def _steps(self, log_step: Real, channel: Index | None) -> Real:
         steps: Real = np.exp(log_step) * self.options.step_rescale
         return steps if channel is None else steps[channel]
-
-
-def _real_part(stored: Real, form: str) -> Real:
-    """Return Re λ from what a layer stores; `models.layers` has the same in torch."""
-    if form == "exp":
-        return np.asarray(-np.exp(stored), np.float64)
-    return np.minimum(stored, CLIP) if form == "clip" else stored
-
-
-def _stored(real: Real, form: str) -> Real:
-    """Return what a layer stores for real parts of poles."""
-    if form == "clip" and (real > CLIP).any():
-        raise InputError(f"This layer clips poles at {CLIP}; a pole to be written has the real part {real.max():.2g}.")
-    return np.log(-real) if form == "exp" else real
 
 
 class ArrayFamily(Adapter):

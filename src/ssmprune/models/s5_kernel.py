@@ -127,9 +127,6 @@ def scan(v: Tensor, poles: Tensor, state: Tensor) -> Tensor:
     """Return states x_k = a x_{k-1} + v_k of the recurrence, x_{-1} = state, differentiable.
 
     v is complex (batch, length, n), poles a (n,), state (batch, n); the result has the shape of v.
-
-    >>> scan(torch.ones(1, 4, 1) + 0j, torch.tensor([0.5 + 0j]), torch.tensor([[2 + 0j]])).real.flatten()
-    tensor([2., 2., 2., 2.])
     """
     states: Tensor = _Scan.apply(v, poles, state)  # type: ignore[no-untyped-call]
     return states
