@@ -16,25 +16,24 @@ from ssmprune.methods.allocation import kept_count
 from ssmprune.models import checkpoint
 from ssmprune.tasks import cards
 from ssmprune.training import recipes
-from ssmprune.training.gradual_pruning import SHAPES, Schedule, shrink_training
+from ssmprune.training.gradual_pruning import Schedule, shrink_training
 from toy import RECIPE, TOY, events, fit
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_ratios_rise_at_the_cuts_only(shape):
-    schedule = Schedule(to=0.7, shape=shape, start=0.1, until=0.6, every=30)
+def test_ratios_rise_at_the_cuts_only():
+    schedule = Schedule(to=0.7, start=0.1, until=0.6, every=30)
     ratios = np.array([schedule.ratio(step, 1000) for step in range(1001)])
     assert not ratios[:100].any()
     assert (ratios[600:] == 0.7).all()
     changes = np.flatnonzero(np.diff(ratios)) + 1
     assert (np.diff(ratios) >= 0).all()
-    assert changes.tolist() == ([100] if shape == "once" else [*range(130, 600, 30), 600])
+    assert changes.tolist() == [*range(130, 600, 30), 600]
 
 
-def test_a_cubic_schedule_prunes_most_at_first():
-    cubic = Schedule(to=0.8, shape="cubic", start=0.0, until=1.0, every=1)
+def test_a_schedule_prunes_most_at_first():
+    cubic = Schedule(to=0.8, start=0.0, until=1.0, every=1)
     assert cubic.ratio(50, 100) == pytest.approx(0.8 * (1 - 0.5**3))
 
 
@@ -77,7 +76,7 @@ def test_a_training_ends_with_the_states_it_was_told(tmp_path, family, method):
 
 
 def test_pruning_before_the_first_step_is_training_a_smaller_model(tmp_path):
-    once = fit(tmp_path / "once", pruning=Schedule(to=0.5, shape="once", start=0.0))
+    once = fit(tmp_path / "once", pruning=Schedule(to=0.5, start=0.0, until=0.0))
     assert events(tmp_path / "once", "pruning")[0]["step"] == 0
     assert once.best_accuracy > 0.6
 
@@ -95,7 +94,6 @@ def test_a_folder_with_another_schedule_is_refused(tmp_path):
         ({"to": 1.5}, "between 0 and 1; got 1.5"),
         ({"to": 0.5, "start": 0.6, "until": 0.5}, "got 0.6 to 0.5"),
         ({"to": 0.5, "every": 0}, "at least 1; got 0"),
-        ({"to": 0.5, "shape": "square"}, "no pruning schedule 'square'; there are once, linear, cubic"),
         ({"to": 0.5, "method": "guess"}, "no method 'guess'"),
     ],
 )

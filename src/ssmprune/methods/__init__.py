@@ -1,8 +1,8 @@
 """Methods: which states go.
 
 A method is a row of one grid. A *criterion* scores the states of a layer, an *allocation* compares layers, and a method
-may *re-fit* what stays. `criterion` has eight criteria, `allocation` four allocations, `method` says what a method is,
-`catalogue` has the methods with names. Scores are logarithms, because those of one model can span more than a float
+may *re-fit* what stays. `criterion` has eight criteria, `allocation` four allocations, `method` says what a method
+is and which have names. Scores are logarithms, because those of one model can span more than a float
 holds.
 """
 
@@ -18,7 +18,8 @@ from .allocation import (
     pooled,
     uniform,
 )
-from .catalogue import (
+from .criterion import Evidence
+from .method import (
     AIRE,
     GLOBAL_HINF,
     GLOBAL_MAGNITUDE,
@@ -28,10 +29,10 @@ from .catalogue import (
     SURGEON,
     UNIFORM_HINF,
     UNIFORM_MAGNITUDE,
+    Method,
     criteria,
     named,
 )
-from .method import Evidence, Method
 
 __all__ = [
     "AIRE",

@@ -7,17 +7,52 @@ surgeon's) also look at the second moments of the layer's states.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeAlias
+
 import numpy as np
 
 from ..arrays import Complex, Real
 from ..core import norms
 from ..core.elimination import eliminate
 from ..core.least_squares import correlations
-from ..core.moments import weights
+from ..core.moments import Moments, weights, white_noise
 from ..core.system import DiagonalSystem
-from .method import Evidence
 
 SMALLEST, LARGEST = 1e-290, 1e300  # beyond them products of squares have lost digits
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a criterion may know of a layer besides its system: moments, and a generator of random numbers."""
+
+    measure: Callable[[], Moments]  # called once, when a criterion asks for the moments
+    rng: np.random.Generator
+
+    @classmethod
+    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
+        """Return what is known of a layer without data: its inputs count as white noise.
+
+        >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
+        >>> Evidence.without_data(system).moments.gram.ravel()
+        array([1.5625, 0.    , 0.    , 0.    ])
+        """
+        return cls(partial(white_noise, system), np.random.default_rng(seed))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Second moments of the layer's states and inputs, on data or under white noise."""
+        return self.measure()
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences of data were looked at: none before a criterion asks for the moments."""
+        return self.moments.sequences if "moments" in vars(self) else 0
+
+
+Criterion: TypeAlias = Callable[[DiagonalSystem, Evidence], Real]
 
 
 def hinf(system: DiagonalSystem, evidence: Evidence) -> Real:

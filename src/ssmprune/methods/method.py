@@ -1,49 +1,26 @@
-"""What a method is: a criterion that scores states, an allocation that compares layers, perhaps a re-fit."""
+"""What a method is, and the methods and criteria there are: those that ship, and those that `registry` finds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TypeAlias
 
-import numpy as np
+from ..registry import Registry
+from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
+from .criterion import Criterion, elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random
 
-from ..arrays import Real
-from ..core.moments import Moments, white_noise
-from ..core.system import DiagonalSystem
-from .allocation import Allocation
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a criterion may know of a layer besides its system: moments, and a generator of random numbers."""
-
-    measure: Callable[[], Moments]  # called once, when a criterion asks for the moments
-    rng: np.random.Generator
-
-    @classmethod
-    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
-        """Return what is known of a layer without data: its inputs count as white noise.
-
-        >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
-        >>> Evidence.without_data(system).moments.gram.ravel()
-        array([1.5625, 0.    , 0.    , 0.    ])
-        """
-        return cls(partial(white_noise, system), np.random.default_rng(seed))
-
-    @cached_property
-    def moments(self) -> Moments:
-        """Second moments of the layer's states and inputs, on data or under white noise."""
-        return self.measure()
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences of data were looked at: none before a criterion asks for the moments."""
-        return self.moments.sequences if "moments" in vars(self) else 0
-
-
-Criterion: TypeAlias = Callable[[DiagonalSystem, Evidence], Real]
+DESCRIPTIONS = {
+    "last": "The paper's: the largest gain of each state, as a share of its layer's, compared over all layers.",
+    "uniform-hinf": "The largest gain of each state; every layer loses the same share.",
+    "global-hinf": "The largest gain of each state, compared over all layers as it is.",
+    "uniform-magnitude": "The size of each state's parameters; every layer loses the same share.",
+    "global-magnitude": "The size of each state's parameters, compared over all layers.",
+    "lamp": "The size of each state's parameters, as a share of its layer's, compared over all layers.",
+    "aire": "The average energy of each state's response instead of its largest gain, otherwise as LAST.",
+    "random": "States at random, the same share of every layer.",
+    "last+refit": "LAST's choice, and the states that stay are re-fitted on sample inputs.",
+    "surgeon": "Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
+}
 
 
 @dataclass(frozen=True)
@@ -64,3 +41,55 @@ class Method:
     allocation: Allocation
     refits: bool = False
     description: str = field(default="", repr=False, compare=False)  # a sentence for lists and pages
+
+
+def _method(name: str, criterion: Criterion, allocation: Allocation, refits: bool = False) -> Method:
+    return Method(name, criterion, allocation, refits, DESCRIPTIONS[name])
+
+
+LAST = _method("last", hinf, layer_adaptive)
+UNIFORM_HINF = _method("uniform-hinf", hinf, uniform)
+GLOBAL_HINF = _method("global-hinf", hinf, pooled)
+UNIFORM_MAGNITUDE = _method("uniform-magnitude", magnitude, uniform)
+GLOBAL_MAGNITUDE = _method("global-magnitude", magnitude, pooled)
+LAMP = _method("lamp", magnitude, layer_adaptive)
+AIRE = _method("aire", h2, layer_adaptive)
+RANDOM = _method("random", random, uniform)
+LAST_REFITTED = _method("last+refit", hinf, layer_adaptive, refits=True)
+SURGEON = _method("surgeon", elimination, pooled, refits=True)
+_WITH_NAMES = tuple(value for value in list(vars().values()) if isinstance(value, Method))
+_CRITERIA: Registry[Criterion] = Registry(
+    "criterion",
+    Callable,
+    "a function (system, evidence) that returns log-scores",
+    shipped=(elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random),
+)
+_METHODS: Registry[Method] = Registry("method", Method, "an object of ssmprune.Method", shipped=_WITH_NAMES)
+
+
+def criteria() -> dict[str, Criterion]:
+    """Return every criterion by name.
+
+    >>> sorted(criteria())
+    ['elimination', 'energy', 'h2', 'hinf', 'hinf_unit_B', 'magnitude', 'pair_hinf', 'random']
+    """
+    return _CRITERIA.found()
+
+
+def named() -> dict[str, Method]:
+    """Return every method by the name the command line knows it by.
+
+    Some methods have names of their own; every other pair is called `criterion/allocation`. What `elimination` says of
+    a state holds only when the others are re-fitted, so all its pairs do that.
+
+    >>> named()["last"] is LAST, named()["surgeon"] is SURGEON, named()["energy/layer_adaptive"].refits
+    (True, True, False)
+    """
+    methods = _METHODS.found()
+    with_names = {(method.criterion, method.allocation) for method in _WITH_NAMES}
+    for name, criterion in criteria().items():
+        for allocation in (uniform, pooled, layer_adaptive, layer_share):
+            if (criterion, allocation) not in with_names:
+                pair = f"{name}/{allocation.__name__}"
+                methods[pair] = Method(pair, criterion, allocation, refits=criterion is elimination)
+    return methods

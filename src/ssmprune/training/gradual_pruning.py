@@ -21,24 +21,19 @@ from ..planning.make import make_plan
 from ..planning.plan import Plan
 from ..pruning import read, shrink
 
-SHAPES: dict[str, Callable[[float], float]] = {  # share of the pruning that is done at a share of the time for it
-    "once": lambda _: 1.0,
-    "linear": lambda time: time,
-    "cubic": lambda time: 1 - (1 - time) ** 3,  # most of it early, while the model learns fast
-}
-
 
 @dataclass(frozen=True)
 class Schedule:
     """Prune the share `to` of the states between two shares of the training, one cut in `every` steps.
 
-    >>> half = Schedule(to=0.5, start=0.2, until=0.6, every=10, shape="linear")
+    Most go early, while the model learns fast: after a share t of the time, 1 - (1 - t)³ of the pruning is done.
+
+    >>> half = Schedule(to=0.5, start=0.2, until=0.6, every=10)
     >>> [half.ratio(step, steps=100) for step in (0, 20, 29, 30, 40, 59, 60, 99)]
-    [0.0, 0.0, 0.0, 0.125, 0.25, 0.375, 0.5, 0.5]
+    [0.0, 0.0, 0.0, 0.2890625, 0.4375, 0.4921875, 0.5, 0.5]
     """
 
     to: float
-    shape: str = "cubic"
     start: float = 0.1
     until: float = 0.5
     every: int = 50
@@ -54,7 +49,6 @@ class Schedule:
             )
         if self.every < 1:
             raise InputError(f"The number of steps between two cuts is at least 1; got {self.every}.")
-        one_of("pruning schedule", self.shape, SHAPES)
         one_of("method", self.method, named())
 
     def ratio(self, step: int, steps: int) -> float:
@@ -65,7 +59,7 @@ class Schedule:
         if step >= until:
             return self.to
         done = (step - start) // self.every * self.every
-        return round(self.to * SHAPES[self.shape](done / (until - start)), 9)
+        return round(self.to * (1 - (1 - done / (until - start)) ** 3), 9)
 
     def plan(self, model: Classifier, whole: int, ratio: float, batches: Callable[[], Iterable[Any]]) -> Plan | None:
         """Decide what to prune so that the share `ratio` of the `whole` states at first is gone; None if it is already.
