@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Complex, Real, from_parts, is_count, to_parts
+from ..arrays import Complex, Real, from_parts, is_count, is_share, to_parts
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..files import check_format, load_tensors, save_tensors
@@ -195,18 +195,21 @@ class Plan:
         check_format(path, texts, FORMAT, VERSION)
         try:
             about = json.loads(texts["plan"])
+            ratio, sequences = about["ratio"], about.get("sequences", 0)  # absent where a plan has seen no data
             layers = {layer["name"]: layer for layer in about["layers"]}
+            sizes = {layer: entry["states_per_entry"] for layer, entry in layers.items()}
+            whole = all(is_count(size) and size in (1, 2) for size in sizes.values())
             refitted = [layer for layer in layers if f"C/{layer}" in tensors]
             return cls(
                 keep={layer: tensors[f"keep/{layer}"] for layer in layers},
                 scores={layer: np.asarray(tensors[f"scores/{layer}"], np.float64) for layer in layers},
                 method=str(about["method"]),
-                ratio=_share(about["ratio"]),
+                ratio=float(_checked("the ratio", ratio, is_share(ratio), "0 to 1")),
                 fingerprints={layer: str(entry["fingerprint"]) for layer, entry in layers.items()},
-                states_per_entry={layer: _one_or_two(entry["states_per_entry"]) for layer, entry in layers.items()},
+                states_per_entry=_checked("states_per_entry", sizes, whole, "1 or 2 for each layer"),
                 C={layer: _readout(tensors[f"C/{layer}"]) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
-                sequences=_count(about.get("sequences", 0)),  # absent where a plan has seen no data
+                sequences=_checked("the number of sequences", sequences, is_count(sequences), "a whole number"),
             )
         except InputError:
             raise
@@ -220,19 +223,7 @@ def _readout(parts: NDArray[Any]) -> Complex:
     return from_parts(parts)
 
 
-def _share(value: Any) -> float:
-    if not 0 <= float(value) <= 1:
-        raise ValueError(f"the ratio is {value!r}, expected 0 to 1")
-    return float(value)
-
-
-def _one_or_two(value: Any) -> int:
-    if value not in (1, 2):
-        raise ValueError(f"a layer has {value!r} states per entry, expected 1 or 2")
-    return int(value)
-
-
-def _count(value: Any) -> int:
-    if not is_count(value):
-        raise ValueError(f"the number of sequences is {value!r}, expected a whole number")
-    return int(value)
+def _checked(what: str, value: Any, fits: bool, expected: str) -> Any:
+    if not fits:
+        raise ValueError(f"{what} is {value!r}, expected {expected}")
+    return value
