@@ -71,7 +71,7 @@ def quantize(
         scales[name] = scale.astype(dtype)
         values = numbers.astype(dtype) * spread_scale(name, scales[name], arrays)
         rounded.get_parameter(name).data.copy_(torch.from_numpy(values))
-    _move_statistics(rounded, before, _norm_inputs(rounded, batches))
+    _move_statistics(rounded, model, before, _norm_inputs(rounded, batches))
     seen = f" on {count(batches)} sequences" if batches else ""
     rounded.grid = Grid(bits, scales)
     rounded.record(f"quantised to {bits} bits{seen}")
@@ -174,8 +174,8 @@ def _readout_gram(gram: Real, states: int) -> Real:
     return readout
 
 
-def _move_statistics(rounded: Classifier, before: NormInputs, after: NormInputs) -> None:
-    """Move the mean and variance of each batch norm by what rounding did to them on some sequences.
+def _move_statistics(rounded: Classifier, model: Classifier, before: NormInputs, after: NormInputs) -> None:
+    """Set the statistics of each batch norm to the model's, moved by what rounding did to them on some sequences.
 
     What few sequences say of a norm's inputs is too coarse to take the place of what training has measured, but the
     same sequences go through both models, so that in the difference their choice cancels.
@@ -183,19 +183,19 @@ def _move_statistics(rounded: Classifier, before: NormInputs, after: NormInputs)
     for path, (mean, variance) in before.items():
         norm = rounded.get_submodule(path)
         assert isinstance(norm, BatchNorm)
+        norm.load_state_dict(model.get_submodule(path).state_dict())
         norm.running_mean += after[path][0] - mean
         norm.running_var *= (after[path][1] + norm.eps) / (variance + norm.eps)
 
 
 @torch.no_grad()
 def _norm_inputs(model: Classifier, batches: list[Sequences]) -> NormInputs:
-    """Return the mean and the variance of what enters each batch norm; none without any batches."""
+    """Measure the mean and the variance of what enters each batch norm, which then holds them; none without batches."""
     if not batches:
         return {}
-    measured = copy.deepcopy(model)
-    measure_statistics(measured, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
-    norms = {path: module for path, module in measured.named_modules() if isinstance(module, BatchNorm)}
-    return {path: (norm.running_mean, norm.running_var) for path, norm in norms.items()}
+    measure_statistics(model, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
+    norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
+    return {path: (norm.running_mean.clone(), norm.running_var.clone()) for path, norm in norms.items()}
 
 
 def _padded_with_zeros(part: Sequences) -> Tensor:

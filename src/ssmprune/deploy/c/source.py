@@ -279,7 +279,8 @@ class Writer:
         if dense.scale is None:
             members.append(self._vector(name, weights))
         else:
-            self.arrays.append(words(name, packing.words(weights, dense.bits)))
+            digits = packing.words(weights, dense.bits).ravel().tolist()
+            self.arrays.append(_array("uint32_t", name, [f"0x{word:08x}" for word in digits]))
             members += [str(dense.bits)] if self.features["FOUR_BITS"] else []
             members += [name, self._vector(f"{name}_scale", padded_row(dense.scale))]
         if dense.bias is None:
@@ -314,11 +315,6 @@ def floats(name: str, values: Array) -> str:
 def integers(name: str, values: Array, kind: str = "int") -> str:
     """Return a constant array of ints, or of another whole type."""
     return _array(kind, name, [str(value) for value in values.ravel().tolist()])
-
-
-def words(name: str, values: Array) -> str:
-    """Return a constant array of words of 32 bits."""
-    return _array("uint32_t", name, [f"0x{value:08x}" for value in values.ravel().tolist()])
 
 
 def _float(value: float) -> str:
