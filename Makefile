@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 	portable format clean
 
 help:
-	@echo "make demo    prune a model and print what it did"
+	@echo "make demo    prune the shipped model and show what it keeps (half a minute)"
 	@echo "make quick   lint, types and the fast tests: for every save"
 	@echo "make test    lint, types, all tests of ssmprune and of paper/, doctests, examples"
 	@echo "make check   lint and types alone"

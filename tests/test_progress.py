@@ -47,8 +47,8 @@ def test_a_pipe_gets_plain_lines_and_not_many(clock, capsys):
     *lines, said = err.splitlines()
     assert out == ""
     assert len(lines) == 20  # one soon, to say how long it takes, then one for each twentieth but the last
-    assert lines[0] == "Evaluating: 6 of 1,000, about 28 minutes left"
-    assert lines[1] == "Evaluating: 50 of 1,000, about 31 minutes left"
+    assert lines[0] == "Evaluating: 6 of 1,000, about 33 minutes left"
+    assert lines[1] == "Evaluating: 50 of 1,000, about 32 minutes left"
     assert lines[-1] == "Evaluating: 950 of 1,000, about 2 minutes left"
     assert said == r"half-way\x1b[31m"
 
@@ -65,6 +65,29 @@ def test_a_pipe_hears_of_slow_work_every_ten_minutes_and_of_fast_work_nothing(cl
         for _ in range(1000):
             bar.update()
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_time_left_is_told_when_a_few_steps_have_shown_it(clock, terminal, capsys):
+    """A first step that takes a minute is no reason to speak of hours."""
+    with Bar("Recovering", 400) as bar:
+        bar.show(0, "Recovering")
+        for step in range(1, 4):
+            clock[0] = 60.0 + step
+            bar.show(step, "Recovering")
+            assert bar._bar.tasks[0].fields["left"] == ("" if step < 3 else "about 7 minutes left")
+    with Bar("Sweeping", 400) as bar:
+        for done in range(300, 305):  # resumed
+            clock[0] += 2
+            bar.show(done, "Sweeping")
+        assert bar._bar.tasks[0].fields["left"] == "about 3 minutes left"
+
+
+def test_the_time_left_is_at_most_what_is_allowed(clock, terminal, capsys):
+    with Bar("Recovering", 400, longest=180) as bar:
+        for step in range(6):
+            clock[0] = 12.0 * step
+            bar.show(step, "Recovering")
+        assert bar._bar.tasks[0].fields["left"] == "about 2 minutes left"
 
 
 def test_a_brief_bar_goes_when_it_is_done(terminal, capsys):

@@ -227,8 +227,9 @@ class Recovery(Generic[Model]):
         elif self.before.is_negligible:
             position.ended = True
         clock = time.monotonic() - position.seconds
-        stopping = collect_stop_requests(state is not None)
-        with stopping as asked_to_stop, Bar("Recovering", planned, shown=progress, brief=True) as bar:
+        stopping, longest = collect_stop_requests(state is not None), 60 * minutes - position.seconds
+        bar = Bar("Recovering", planned, shown=progress, brief=True, longest=longest)
+        with stopping as asked_to_stop, bar:
             while not position.ended and not asked_to_stop:
                 bar.show(position.step, "Recovering", position.steps, str(position.best))
                 self._learn(optimizer, position)

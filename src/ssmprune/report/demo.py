@@ -1,4 +1,4 @@
-"""The demo: a trained model pruned by five methods and evaluated on images; model and images ship with ssmprune."""
+"""The demo: a trained model pruned by several methods and evaluated on images; model and images ship with ssmprune."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import numpy as np
 import torch
 
 from ..budgets import GRID
-from ..deploy.compiled import forward
+from ..deploy.compiled import Forward, forward
 from ..deploy.timing import time_in_turns
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
-from ..models.checkpoint import parameters
+from ..models.checkpoint import parameters, stored_bytes
 from ..models.classifier import Classifier
 from ..pruning import Pruning
 from ..tasks.smnist import load_sample
+from ..tasks.task import fewer
 from ..training import evaluate
 from .curves import draw_accuracies
 
@@ -28,48 +29,76 @@ if TYPE_CHECKING:
 
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
-EVALUATIONS = 1 + len(GRID) * len(METHODS)  # how often `tick` is called
 TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model; of many short passes few meet a busy moment
 
 
 @dataclass(frozen=True)
+class Scope:
+    """What a demo compares: methods, by their names in `METHODS`, ratios, and how many of the 1,000 images."""
+
+    methods: Sequence[str]
+    ratios: Sequence[float]
+    examples: int
+
+    @property
+    def evaluations(self) -> int:
+        """How often a model answers all images."""
+        return 1 + len(self.methods) * len(self.ratios)
+
+
+BRIEF, FULL = Scope(("Surgeon", "LAST"), (0.4, 0.6, 0.8, 0.9), 500), Scope(tuple(METHODS), GRID, 1000)
+
+
+@dataclass(frozen=True)
 class DemoRow:
-    """A pruning ratio: states and parameters that the surgeon leaves, its speed-up, and each method's accuracy."""
+    """A pruning ratio: what the surgeon leaves, how fast that is, and each method's accuracy."""
 
     ratio: float
     states: int
     parameters: int
-    speed: float
+    bytes: int
+    steps_per_second: float
+    speed: float  # times as fast as the whole model
     accuracy: dict[str, float]
 
 
-def demo(
-    tick: Callable[[], object] = lambda: None, ratios: Sequence[float] = GRID, engine: str = "torch"
-) -> list[DemoRow]:
+def demo(scope: Scope = BRIEF, tick: Callable[[], object] = lambda: None, engine: str = "auto") -> list[DemoRow]:
     """Prune by every method at every ratio and count right answers; `tick` is called after each evaluation.
 
     engine: the one of `deploy.compiled` that evaluates, and whose speed is reported.
     """
-    model, images = load(CHECKPOINT), load_sample("test")
+    model, images = load(CHECKPOINT), fewer(load_sample("test"), scope.examples)
     unlabelled = [torch.from_numpy(load_sample("train").batch(np.arange(100)).x)]
+    methods = {name: METHODS[name] for name in scope.methods}
     works = {
-        name: Pruning(model, method, data=unlabelled if method.refits else None) for name, method in METHODS.items()
+        name: Pruning(model, method, data=unlabelled if method.refits else None) for name, method in methods.items()
     }
 
-    def accuracy(candidate: Classifier) -> float:
+    def accuracy(candidate: Classifier, engine: str | Forward = engine) -> float:
         share = evaluate(candidate, images, engine=engine).accuracy
         tick()
         return share
 
-    small = {0.0: model}
-    accuracies = {0.0: dict.fromkeys(METHODS, accuracy(model))}
-    for ratio in ratios:
-        pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
-        accuracies[ratio] = {name: accuracy(candidate) for name, candidate in pruned.items()}
-        small[ratio] = pruned["Surgeon"]
-    speed = _speed(small, torch.from_numpy(images.batch(np.arange(TIMED)).x), engine)
+    with ExitStack() as lent:
+        small, fast = {0.0: model}, {0.0: lent.enter_context(forward(model, engine))}
+        accuracies = {0.0: dict.fromkeys(methods, accuracy(model, fast[0.0]))}
+        for ratio in scope.ratios:
+            pruned = {name: work.shrink(work.plan(ratio)) for name, work in works.items()}
+            small[ratio] = pruned["Surgeon"]
+            fast[ratio] = lent.enter_context(forward(small[ratio], engine))  # lent until it is timed
+            engines = {name: fast[ratio] if name == "Surgeon" else engine for name in methods}
+            accuracies[ratio] = {name: accuracy(pruned[name], computes) for name, computes in engines.items()}
+        rates = _steps_per_second(fast, torch.from_numpy(images.batch(np.arange(TIMED)).x))
     return [
-        DemoRow(ratio, sum(candidate.layer_states.values()), parameters(candidate), speed[ratio], accuracies[ratio])
+        DemoRow(
+            ratio,
+            states=sum(candidate.layer_states.values()),
+            parameters=parameters(candidate),
+            bytes=stored_bytes(candidate),
+            steps_per_second=rates[ratio],
+            speed=rates[ratio] / rates[0.0],
+            accuracy=accuracies[ratio],
+        )
         for ratio, candidate in small.items()
     ]
 
@@ -82,10 +111,10 @@ def picture(rows: list[DemoRow]) -> Figure:
 
 
 @torch.no_grad()
-def _speed(models: dict[float, Classifier], x: torch.Tensor, engine: str) -> dict[float, float]:
-    """Return how many times faster than the first each model evaluates x, timed in turns."""
-    with ExitStack() as lent:
-        engines = {str(ratio): lent.enter_context(forward(model, engine)) for ratio, model in models.items()}
-        calls = {ratio: lambda engine=engine: engine(x) for ratio, engine in engines.items()}
-        seconds = time_in_turns(calls, ROUNDS)
-    return {ratio: float(np.median(seconds["0.0"] / seconds[str(ratio)])) for ratio in models}
+def _steps_per_second(engines: dict[float, Forward], x: torch.Tensor) -> dict[float, float]:
+    """Return how many steps of x each engine computes in a second, timed in turns."""
+    calls = {str(ratio): lambda engine=engine: engine(x) for ratio, engine in engines.items()}
+    seconds = time_in_turns(calls, ROUNDS)
+    whole = seconds["0.0"]
+    rate = x.shape[0] * x.shape[1] / float(np.median(whole))
+    return {ratio: rate * float(np.median(whole / seconds[str(ratio)])) for ratio in engines}
