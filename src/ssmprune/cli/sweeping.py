@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 SUMMED_UP = 0.8
 PICTURES = (".png", ".pdf", ".svg")
 BEGIN = {  # by --full
-    False: "Pruning the shipped model, an S5 that reads handwritten digits pixel by pixel, and testing it on 500 images: "
-    "about half a minute on two cores, a few minutes without a C compiler.",
-    True: "Pruning the shipped model by five methods at ten ratios and testing it on 1,000 images each time: this takes "
-    "a few minutes.",
+    False: "Pruning the shipped model, an S5 that reads handwritten digits pixel by pixel, and testing it on 500 "
+    "images: about half a minute on two cores, a few minutes without a C compiler.",
+    True: "Pruning the shipped model by five methods at ten ratios and testing it on 1,000 images each time: this "
+    "takes a few minutes.",
 }
 BETWEEN = (
     "LAST scores states by their largest gain. The surgeon looks at 100 unlabelled images and re-fits what stays. "
