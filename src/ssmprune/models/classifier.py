@@ -106,18 +106,18 @@ class Classifier(nn.Module):
         """Return what the head takes: pooled features (batch, width), or those of every step."""
         lengths = self._checked(x, lengths)
         if torch.is_grad_enabled() or self.training:
-            return self.pool(self.encode(x, self._padding(x, lengths)), lengths)
+            return self.pool(self.encode(x, self.padding(x, lengths)), lengths)
         # Sequences do not depend on each other here: a few at a time go through all layers while in the cache.
         keep_freed_memory()
         parts = []
         for rows in groups(len(x), x.shape[1], self._built_as.width):
             part, until = x[rows], None if lengths is None else lengths[rows]
-            parts.append(self.pool(self._encode_in_chunks(part, self._padding(part, until)), until))
+            parts.append(self.pool(self._encode_in_chunks(part, self.padding(part, until)), until))
         return torch.cat(parts)
 
     def stages(self, x: Tensor, lengths: Tensor | None = None) -> list[Callable[[Tensor], Tensor]]:
         """Return the functions that take these inputs to the features of all steps: the encoder, then each block."""
-        padding = self._padding(x, self._checked(x, lengths))
+        padding = self.padding(x, self._checked(x, lengths))
         return [self.encoder, *(partial(block, padding=padding) for block in self.blocks)]
 
     def initial_state(self, batch: int) -> StreamState:
@@ -152,12 +152,18 @@ class Classifier(nn.Module):
 
     def head(self, x: Tensor) -> Tensor:
         """Return the logits of pooled features (batch, width), or of those of every step."""
-        if self.hidden is not None:
-            a, b = x.chunk(2)
-            gelu = "none" if self._built_as.exact_gelu else "tanh"
-            x = F.gelu(self.hidden(torch.cat([a, b, a - b, a * b], dim=-1)), approximate=gelu)
-        logits: Tensor = self.decoder(x)
+        logits: Tensor = self.decoder(x if self.hidden is None else self.compare(x))
         return logits
+
+    def compare(self, x: Tensor) -> Tensor:
+        """Return what the hidden layer of a retrieval model makes of pooled features (2 pairs, width)."""
+        gelu = "none" if self._built_as.exact_gelu else "tanh"
+        return F.gelu(cast("nn.Linear", self.hidden)(self.pairs(x)), approximate=gelu)
+
+    def pairs(self, x: Tensor) -> Tensor:
+        """Return both documents of each pair beside their difference and product, (pairs, 4 width)."""
+        a, b = x.chunk(2)
+        return torch.cat([a, b, a - b, a * b], dim=-1)
 
     def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """Return the features (batch, length, width) of all steps."""
@@ -177,7 +183,7 @@ class Classifier(nn.Module):
         valid = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return torch.einsum("blh,bl->bh", x, valid / lengths[:, None].to(x.dtype))
 
-    def _padding(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
+    def padding(self, x: Tensor, lengths: Tensor | None) -> Tensor | None:
         """Mark the steps (batch, length) that layers must not see: forward scans have not met them before the end."""
         if lengths is None or not self._built_as.bidirectional or self._built_as.padding == "seen":
             return None
@@ -227,7 +233,7 @@ class Block(nn.Module):
         """Draw random weights for a layer of n stored states."""
         super().__init__()
         self.prenorm, self.activation, self.dropout = config.prenorm, config.activation, config.dropout
-        self.gelu = "none" if config.exact_gelu else "tanh"
+        self.gelu_form = "none" if config.exact_gelu else "tanh"
         family = S5Layer if config.family == "s5" else S4DLayer
         self.ssm: S5Layer | S4DLayer = family(config.width, n, config)
         width, eps = config.width, config.norm_eps
@@ -237,25 +243,32 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:  # (batch, length, width) -> the same
         """Return the block's output for whole sequences; steps that are `padding` (batch, length) excite no state."""
-        u = self.norm(x) if self.prenorm else x
-        if padding is not None:
-            u = u.masked_fill(padding[..., None], 0)
-        return self._leave(x, self.ssm(u))
+        return self.leave(x, self.ssm(self.enter(x, padding)))
 
-    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the outputs for the next chunk (batch, chunk, width) or step (batch, width), and the state after."""
-        layer = self.ssm.step if x.dim() == 2 else self.ssm.stream
-        y, state = layer(self.norm(x) if self.prenorm else x, state)
-        return self._leave(x, y), state
+    def enter(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Return what the state space layer takes of the residual stream x."""
+        u: Tensor = self.norm(x) if self.prenorm else x
+        return u if padding is None else u.masked_fill(padding[..., None], 0)
 
-    def _leave(self, x: Tensor, y: Tensor) -> Tensor:
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the residual stream after the block; y is what the state space layer gave."""
         gated = self._gated(x, y)
         output: Tensor = gated if self.prenorm else self.norm(gated)
         return output
 
+    def gelu(self, y: Tensor) -> Tensor:
+        """Return what gate and value read."""
+        return F.gelu(y, approximate=self.gelu_form)
+
+    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs for the next chunk (batch, chunk, width) or step (batch, width), and the state after."""
+        layer = self.ssm.step if x.dim() == 2 else self.ssm.stream
+        y, state = layer(self.enter(x), state)
+        return self.leave(x, y), state
+
     def _gated(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the residual stream x plus what the gate lets through of the state space layer's output y."""
-        g = self._drop(F.gelu(y, approximate=self.gelu))
+        g = self._drop(self.gelu(y))
         if self.gate is None:
             return x + g
         value = self.value(g) if self.value else {"half_glu1": g, "half_glu2": y}[self.activation]

@@ -1,0 +1,476 @@
+"""Features: choose those that others can replace, re-fit what reads them, return a narrower model.
+
+A feature lives in the residual stream, so it goes from the whole network at once: a row of the encoder, an entry of
+all norms, a column of B and a row of C in each layer, a row and a column of the gates, a column of the head; in an S4D
+layer its channel's states go with it. What reads features linearly are the *readers*: B of an S5 layer, gate and value
+of a block, the head. They get from the features that stay what they got from all, as far as data say that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .adapters import layers_of
+from .arrays import Index, Mask, Real
+from .calibration.collect import MomentSums
+from .calibration.data import Sequences, count, in_slices
+from .calibration.record import Call, answer, evaluating, for_model
+from .calibration.refit import split
+from .core.least_squares import RIDGES, fit_shrunk, most_cautious
+from .core.moments import readout, weights
+from .models.classifier import Block, Classifier
+from .models.layers import S5Layer
+
+RIDGE = 1e-5  # the share of a feature's energy that counts as noise while features are chosen
+STEPS = 320_000  # of calibration data, which tell all that the fits can use
+FEWEST = 40  # sequences, however long they are
+FEATURE_AXES = {
+    "encoder": {"weight": (0,), "bias": (0,)},
+    "norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
+    "ssm": {"B": (1,), "C": (1,), "D": (0,)},
+    "gate": {"weight": (0, 1), "bias": (0,)},
+    "value": {"weight": (0, 1), "bias": (0,)},
+    "decoder": {"weight": (1,)},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features that stay, and the arrays of the narrower model that deleting the others does not give.
+
+    `units` are those of the hidden layer of a model that compares two documents; it is as wide as the model.
+    """
+
+    keep: Mask  # (width,)
+    units: Mask | None = None
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        """How many features stay."""
+        return int(self.keep.sum())
+
+
+def narrower(model: Classifier, features: Features) -> Classifier:
+    """Return a copy with the features that stay: an ordinary model of its family."""
+    arrays = delete_features(model.arrays(), features) | features.arrays
+    states = tuple(len(arrays[f"layers.{place}.ssm.pole_re"]) for place in range(model.config.depth))
+    with torch.device("meta"):
+        narrow = Classifier(replace(model.config, width=features.kept, states=states))
+    like = model.decoder.weight
+    for name, array in arrays.items():
+        tensor = torch.tensor(array, device=like.device)
+        arrays[name] = tensor.to(like.dtype) if tensor.is_floating_point() else tensor
+    narrow.load_state_dict(arrays, assign=True)
+    narrow.history = model.history
+    return narrow.train(model.training)
+
+
+def delete_features(arrays: Mapping[str, NDArray[Any]], features: Features) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a model without the features that go; nothing takes over their work."""
+    return {name: _delete(name, array, arrays, features) for name, array in arrays.items()}
+
+
+def _delete(name: str, array: NDArray[Any], arrays: Mapping[str, NDArray[Any]], features: Features) -> NDArray[Any]:
+    keep, units = features.keep, features.units
+    owner, _, leaf = name.rpartition(".")
+    part, channel = owner.rpartition(".")[2], arrays.get(f"{owner}.channel")
+    if channel is not None:  # S4D: states go with their channels
+        if leaf in ("D", "log_step"):
+            return array[keep]
+        left = array.compress(keep[channel], axis=1 if leaf == "C" else 0)
+        return (np.cumsum(keep) - 1)[left] if leaf == "channel" else left
+    if part == "hidden" and units is not None:
+        return array[units] if leaf == "bias" else array[units][:, np.tile(keep, 4)]
+    if name == "decoder.weight" and units is not None:
+        return array[:, units]
+    if part == "encoder" and "encoder.bias" not in arrays:  # an embedding
+        return array[:, keep]
+    for axis in FEATURE_AXES.get(part, {}).get(leaf, ()):
+        array = array.compress(keep, axis=axis)
+    return array
+
+
+class Spread(NamedTuple):
+    """Means over the steps of what a reader reads, and of its products: a covariance in the making."""
+
+    count: float
+    total: Real  # (h,)
+    products: Real  # (h, h)
+
+    def add(self, values: Tensor) -> Spread:
+        """Count more values (..., h)."""
+        flat = values.double().reshape(-1, values.shape[-1])
+        more = len(flat), flat.sum(0).cpu().numpy(), (flat.mT @ flat).cpu().numpy()
+        return Spread(*(old + new for old, new in zip(self, more, strict=True)))
+
+    @property
+    def covariance(self) -> Real:
+        """The centred second moments (h, h), with the ridge."""
+        mean = self.total / self.count
+        centred = self.products / self.count - np.outer(mean, mean)
+        return centred + np.diag(RIDGE * np.diag(centred))
+
+
+class Reader(NamedTuple):
+    """How features are read at some place of the network: their spread there, and the weights of what reads them."""
+
+    spread: Spread
+    weights: list[Real]  # (h, outputs) each
+
+
+def rank(readers: Iterable[Reader]) -> tuple[Index, Real]:
+    """Return the order in which features go, always the cheapest, and what each costs.
+
+    The cost of a feature is the share of its energy that the output of a reader loses when the feature goes and the
+    others take over, summed over all readers: |w_j|² / (G⁻¹)_jj of outputs scaled to unit energy.
+    """
+    places = []
+    for spread, matrices in readers:
+        G = spread.covariance
+        energies = [np.einsum("hq,hk,kq->", W, G, W, optimize=True) for W in matrices]
+        scaled = [W / np.sqrt(energy) for W, energy in zip(matrices, energies, strict=True) if energy > 0]
+        if scaled:
+            places.append((np.linalg.pinv(G, hermitian=True), np.concatenate(scaled, axis=1)))
+    features = len(places[0][1])
+    left, order, costs = np.ones(features, bool), [], []
+    while left.any():
+        cost = np.zeros(features)
+        for inverse, W in places:
+            curvature = np.diag(inverse)
+            cost += np.divide((W**2).sum(1), curvature, out=np.zeros(features), where=curvature > 0)
+        gone = int(np.where(left, cost, np.inf).argmin())
+        left[gone] = False
+        order.append(gone)
+        costs.append(cost[gone])
+        for inverse, W in places:
+            _remove(gone, inverse, W)
+    return np.array(order), np.array(costs)
+
+
+def _remove(gone: int, inverse: Real, W: Real) -> None:
+    """Take a feature out of the inverse of a covariance; the others take over what they can of its work W."""
+    if inverse[gone, gone] > 0:
+        share = inverse[gone] / inverse[gone, gone]
+        W -= np.outer(share, W[gone])
+        inverse -= np.outer(share, inverse[gone])
+    W[gone] = inverse[gone] = inverse[:, gone] = 0
+
+
+@dataclass(eq=False)
+class _Sums:
+    """Sums for least squares fits of residuals (steps, q) on values (steps, p) and a constant."""
+
+    gram: Any = 0.0  # (p + 1, p + 1)
+    cross: Any = 0.0  # (p + 1, q)
+    energy: float = 0.0
+    steps: int = 0
+
+    def add(self, values: Tensor, residuals: Tensor) -> None:
+        """Count more steps."""
+        z, r = F.pad(values.double(), (0, 1), value=1.0), residuals.double()
+        self.gram, self.cross = self.gram + (z.mT @ z).cpu().numpy(), self.cross + (z.mT @ r).cpu().numpy()
+        self.energy, self.steps = self.energy + float(r.square().sum()), self.steps + len(z)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        """Return the sums over the steps of both."""
+        both = (getattr(self, name) + getattr(other, name) for name in ("gram", "cross", "energy", "steps"))
+        return _Sums(*both)
+
+    def solve(self, ridge: float, *, constant: bool) -> Real:
+        """Return the weights (p + 1, q) that predict the residuals best, the last row constant, or zero."""
+        used = len(self.gram) if constant else len(self.gram) - 1
+        G, scale = self.gram[:used, :used], np.sqrt(np.diag(self.gram)[:used])
+        inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+        unit = G * np.outer(inverse, inverse)
+        shrink = np.full(used, ridge)
+        shrink[len(self.gram) - 1 :] = 1e-12  # a constant costs nothing
+        np.einsum("ii->i", unit)[...] = 1 + shrink
+        fitted = np.zeros_like(self.cross)
+        fitted[:used] = inverse[:, None] * np.linalg.solve(unit, inverse[:, None] * self.cross[:used])
+        return fitted
+
+    def error(self, fitted: Real) -> float:
+        """Return the energy of what a fit leaves of the residuals."""
+        return float(self.energy + (fitted * (self.gram @ fitted - 2 * self.cross)).sum())
+
+
+class Narrowing:
+    """A model that is to lose features, at one width or at several; what all widths share is computed once."""
+
+    def __init__(self, model: Classifier, batches: list[Sequences]) -> None:
+        """Split the data into what is fitted and what is held out."""
+        self.model = model
+        seen, held_out = split(enough(batches), pairs=model.config.retrieval)
+        self.slices = [*in_slices(seen), *in_slices(held_out)]
+        self.seen, self.sequences, self.held_out = len(list(in_slices(seen))), count(seen), count(held_out)
+        self.counted = [_counted(sequences) for sequences in self.slices]
+
+    @cached_property
+    @torch.no_grad()
+    def ranking(self) -> tuple[Index, Real, Index | None]:
+        """The order in which features go, what each costs, and the order of the units of a hidden layer."""
+        with evaluating(self.model):
+            spreads = self._observe()
+        order, costs = rank(_readers(self.model, spreads))
+        if self.model.hidden is None:
+            return order, costs, None
+        head = Reader(spreads["decoder"], [_array(self.model.decoder.weight).T])
+        return order, costs, rank([head])[0]
+
+    def choose(self, width: int) -> Features:
+        """Return which features stay of a model of this width, with nothing re-fitted."""
+        order, _, units = self.ranking
+        gone = len(order) - width
+        return Features(_without(order[:gone], len(order)), None if units is None else _without(units[:gone], len(order)))
+
+    @torch.no_grad()
+    def narrow(self, width: int) -> Features:
+        """Return which features stay, and what the readers become; of several re-fits the one that held-out data ask for."""
+        chosen = self.choose(width)
+        if chosen.keep.all():
+            return chosen
+        deleted = delete_features(self.model.arrays(), chosen)
+        with evaluating(self.model):
+            small = narrower(self.model, chosen).eval()
+            wanted = [answer(self.model, sequences) for sequences in self.slices[self.seen :]]
+            candidates, errors = [small.arrays()], [self._error(small, wanted)]
+            for in_sequence in (False, True):
+                small = narrower(self.model, replace(chosen, arrays=candidates[-1])).eval()
+                _Refit(self, small, chosen, in_sequence=in_sequence).run()
+                candidates.append(small.arrays())
+                errors.append(self._error(small, wanted))
+        self.errors = errors
+        best = candidates[most_cautious(errors, max(1, self.held_out))] if wanted else candidates[-1]
+        changed = {name: array for name, array in best.items() if not np.array_equal(array, deleted[name])}
+        return replace(chosen, arrays=changed)
+
+    def _error(self, small: Classifier, wanted: list[Tensor]) -> float:
+        given = [answer(small, sequences) for sequences in self.slices[self.seen :]]
+        return float(sum((one - two).square().sum() for one, two in zip(given, wanted, strict=True)))
+
+    def _observe(self) -> dict[str, Spread]:
+        """Run the model; return the spread of what its readers read."""
+        spreads: dict[str, Spread] = {}
+
+        def see(place: str, values: Tensor) -> None:
+            spreads[place] = spreads.get(place, Spread(0, 0, 0)).add(values)
+
+        for sequences, counted in zip(self.slices, self.counted, strict=True):
+            x, padding = self.model.encoder(for_model(self.model, sequences.x)), self.model.padding(sequences.x, sequences.lengths)
+            for number, block in enumerate(self.model.blocks):
+                u = block.enter(x, padding)
+                y = block.ssm(u)
+                see(f"layers.{number}.ssm", u[counted])
+                see(f"layers.{number}.gate", block.gelu(y)[counted])
+                x = block.leave(x, y)
+            for place, values in head_inputs(self.model, _pooled(self.model, x, sequences, counted)).items():
+                see(place, values)
+        return spreads
+
+
+class _Refit:
+    """One re-fit of all that reads features, from the encoder to the head, on what the model lets through.
+
+    Fitted are, with all else as it is: the scale and shift of a norm, B, C with D, gate and value, the head. What each
+    should give is what the whole model's gives, at the features that stay.
+    in_sequence: the narrower model sees what its own blocks before let through, otherwise what the whole model's do.
+    """
+
+    def __init__(self, work: Narrowing, small: Classifier, features: Features, *, in_sequence: bool) -> None:
+        self.work, self.model, self.small, self.in_sequence = work, work.model, small, in_sequence
+        self.keep = torch.from_numpy(np.flatnonzero(features.keep))
+        self.units = None if features.units is None else torch.from_numpy(np.flatnonzero(features.units))
+        self.layers = list(layers_of(small).values())
+
+    def run(self) -> None:
+        """Change the small model."""
+        slices = self.work.slices
+        paddings = [self.model.padding(sequences.x, sequences.lengths) for sequences in slices]
+        xs = [self.model.encoder(for_model(self.model, sequences.x)) for sequences in slices]
+        zs = self._pick(xs)
+        for number, (block, small) in enumerate(zip(self.model.blocks, self.small.blocks, strict=True)):
+            us = [block.enter(x, padding) for x, padding in zip(xs, paddings, strict=True)]
+            vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
+            if small.prenorm:
+                self._fit_norm(small.norm, self._pick(us), vs)
+                vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
+            if isinstance(small.ssm, S5Layer):
+                self._fit_B(block.ssm, small.ssm, us, vs)
+            ys = [block.ssm(u) for u in us]
+            self._fit_readout(number, self._pick(ys), vs)
+            ws = [small.ssm(v) for v in vs]
+            self._fit_gates(block, small, ys, ws)
+            xs = [block.leave(x, y) for x, y in zip(xs, ys, strict=True)]
+            zs = [small.leave(z, w) for z, w in zip(zs, ws, strict=True)]
+            if not small.prenorm:
+                scale, shift = self._fit_norm(small.norm, self._pick(xs), zs)
+                zs = [scale * z + shift for z in zs]
+            if not self.in_sequence:
+                zs = self._pick(xs)
+        self._fit_head(xs, zs)
+
+    def _pick(self, values: list[Tensor]) -> list[Tensor]:
+        return [value[..., self.keep] for value in values]
+
+    def _fit(self, values: list[Tensor], residuals: list[Tensor], *, constant: bool, pooled: bool = False) -> Real | None:
+        """Return the weights (p + 1, q) to add so that residuals vanish, as far as held-out data support it."""
+        seen, held_out = _Sums(), _Sums()
+        for number, (value, residual) in enumerate(zip(values, residuals, strict=True)):
+            rows = slice(None) if pooled else self.work.counted[number]
+            (seen if number < self.work.seen else held_out).add(
+                value[rows].reshape(-1, value.shape[-1]), residual[rows].reshape(-1, residual.shape[-1])
+            )
+        if not held_out.steps:
+            return seen.solve(RIDGES[1], constant=constant)
+        errors = [held_out.energy, *(held_out.error(seen.solve(ridge, constant=constant)) for ridge in RIDGES)]
+        best = most_cautious(errors, self.work.held_out)
+        return (seen + held_out).solve(RIDGES[best - 1], constant=constant) if best else None
+
+    def _fit_norm(self, norm: nn.Module, wanted: list[Tensor], given: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Scale and shift what a norm gives, each feature by itself; return both."""
+        sums = [0.0] * 5
+        for number, (target, value) in enumerate(zip(wanted, given, strict=True)):
+            t, v = (values[self.work.counted[number]].double().flatten(0, -2) for values in (target, value))
+            sums = [old + new for old, new in zip(sums, (len(v), v.sum(0), t.sum(0), (v * v).sum(0), (v * t).sum(0)), strict=True)]
+        n, v, t, vv, vt = sums
+        variance, covariance = vv / n - (v / n) ** 2, vt / n - v * t / n**2
+        scale = torch.where(variance > 0, covariance / variance, 1.0)
+        shift = t / n - scale * v / n
+        scale, shift = (values.to(norm.weight.dtype) for values in (scale, shift))
+        norm.weight.mul_(scale)
+        norm.bias.mul_(scale).add_(shift)
+        return scale, shift
+
+    def _fit_B(self, whole: S5Layer, small: S5Layer, us: list[Tensor], vs: list[Tensor]) -> None:
+        residuals = [_drive(whole, u) - _drive(small, v) for u, v in zip(us, vs, strict=True)]
+        change = self._fit(vs, residuals, constant=False)
+        if change is not None:
+            factor = small.discretization_factors()[1].to(torch.complex128)
+            more = torch.from_numpy(change[:-1]).to(factor.device).view(-1, len(factor), 2)
+            more = torch.view_as_complex(more.contiguous()).mT
+            more = torch.where(small.mask[:, None], more / torch.where(small.mask, factor, 1)[:, None], 0)
+            small.B.add_(torch.view_as_real(more).to(small.B.dtype))
+
+    def _fit_readout(self, number: int, wanted: list[Tensor], vs: list[Tensor]) -> None:
+        layer, ssm = self.layers[number], self.small.layers[number].ssm
+        system = layer.read()
+        if not system.n:
+            return
+        both = [MomentSums(system, None, count(self.work.slices)) for _ in range(2)]
+        for place, (target, v) in enumerate(zip(wanted, vs, strict=True)):
+            y = ssm(v)
+            both[place >= self.work.seen].add(Call((), {}, v, y, self.work.slices[place].lengths), target - y)
+        refittable = system.layout.spread(~system.unstable_states)
+        seen = both[0].sample()
+        if not both[1].samples:
+            change = seen.fit(refittable)
+        else:
+            change = fit_shrunk(seen, both[1].sample(), refittable, seen.no_change, (both[0] + both[1]).sample())
+        layer.refit(np.ones(system.n, bool), readout(system, weights(system) + change.weights), change.D.ravel())
+
+    def _fit_gates(self, block: Block, small: Block, ys: list[Tensor], ws: list[Tensor]) -> None:
+        gs, hs = [block.gelu(y) for y in ys], [small.gelu(w) for w in ws]
+        for wide, narrow in ((block.gate, small.gate), (block.value, small.value)):
+            if wide is not None:
+                self._fit_dense(narrow, hs, self._pick([wide(g) for g in gs]))
+
+    def _fit_dense(self, dense: nn.Linear, values: list[Tensor], wanted: list[Tensor], *, pooled: bool = False) -> None:
+        residuals = [target - dense(value) for target, value in zip(wanted, values, strict=True)]
+        change = self._fit(values, residuals, constant=True, pooled=pooled)
+        if change is not None:
+            added = torch.from_numpy(change).to(dense.weight)
+            dense.weight.add_(added[:-1].mT)
+            dense.bias.add_(added[-1])
+
+    def _fit_head(self, xs: list[Tensor], zs: list[Tensor]) -> None:
+        whole, small = (
+            [_pooled(model, x, *of) for x, *of in zip(streams, self.work.slices, self.work.counted, strict=True)]
+            for model, streams in ((self.model, xs), (self.small, zs))
+        )
+        if self.model.hidden is not None:
+            a, b = ([model.pairs(values) for values in pooled] for model, pooled in ((self.model, whole), (self.small, small)))
+            self._fit_dense(self.small.hidden, b, [self.model.hidden(value)[..., self.units] for value in a], pooled=True)
+            whole, small = [self.model.compare(v) for v in whole], [self.small.compare(v) for v in small]
+        self._fit_dense(self.small.decoder, small, [self.model.decoder(value) for value in whole], pooled=True)
+
+
+def enough(batches: list[Sequences]) -> list[Sequences]:
+    """Return as many of the first sequences as the fits can use; of long ones a few are."""
+    taken, steps, sequences = [], 0, 0
+    for batch in batches:
+        left = max((STEPS - steps) // batch.x.shape[1], FEWEST - sequences) // 2 * 2
+        part = batch.rows(slice(max(0, left)))
+        if len(part.x):
+            taken.append(part)
+            steps, sequences = steps + part.x.shape[0] * part.x.shape[1], sequences + len(part.x)
+    return taken
+
+
+def head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
+    """Return what the dense layers of the head read, by name; a hidden layer's in four parts, a feature has one in each."""
+    if model.hidden is None:
+        return {"decoder": pooled}
+    parts = model.pairs(pooled).chunk(4, dim=-1)
+    return {f"hidden.{number}": part for number, part in enumerate(parts)} | {"decoder": model.compare(pooled)}
+
+
+def _readers(model: Classifier, spreads: Mapping[str, Spread]) -> list[Reader]:
+    """Return all that reads features linearly."""
+    readers = []
+    for number, block in enumerate(model.blocks):
+        if isinstance(block.ssm, S5Layer):
+            readers.append(Reader(spreads[f"layers.{number}.ssm"], [_driven(block.ssm)]))
+        gates = [_array(dense.weight).T for dense in (block.gate, block.value) if dense is not None]
+        readers.append(Reader(spreads[f"layers.{number}.gate"], gates))
+    if model.hidden is None:
+        return [*readers, Reader(spreads["decoder"], [_array(model.decoder.weight).T])]
+    parts = np.split(_array(model.hidden.weight).T, 4)
+    return [*readers, *(Reader(spreads[f"hidden.{number}"], [W]) for number, W in enumerate(parts))]
+
+
+def _driven(layer: S5Layer) -> Real:
+    """Return B_bar (h, 2n), each state weighed by the gain with which white noise in it reaches the output."""
+    log_poles, B = (values.to(torch.complex128) for values in layer.discretized())
+    C = torch.view_as_complex(layer.C.double()).abs().square().sum((0, 1)).sqrt()
+    gain = C / (-torch.expm1(2 * log_poles.real)).clamp(min=1e-12).sqrt()
+    return _array(torch.view_as_real(gain[:, None] * B).transpose(0, 1).flatten(1))
+
+
+def _drive(layer: S5Layer, u: Tensor) -> Tensor:
+    """Return B_bar u (..., 2n)."""
+    return u @ torch.view_as_real(layer.discretized()[1]).transpose(0, 1).flatten(1)
+
+
+def _pooled(model: Classifier, x: Tensor, sequences: Sequences, counted: Any) -> Tensor:
+    """Return what the head takes: pooled features, or those of all steps that count."""
+    if model.config.pooling == "none":
+        return x[counted]
+    return model.pool(x, None if sequences.lengths is None else sequences.lengths.to(x.device).long())
+
+
+def _counted(sequences: Sequences) -> Any:
+    """Return an index of the steps that are no padding."""
+    if sequences.lengths is None:
+        return slice(None)
+    return torch.arange(sequences.x.shape[1]) < sequences.lengths[:, None].cpu()
+
+
+def _without(gone: Index, total: int) -> Mask:
+    keep = np.ones(total, bool)
+    keep[gone] = False
+    return keep
+
+
+def _array(tensor: Tensor) -> Real:
+    array: Real = tensor.detach().double().cpu().numpy()
+    return array
