@@ -9,7 +9,7 @@ of a block, the head. They get from the features that stay what they got from al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,8 +27,12 @@ from .calibration.record import Call, answer, evaluating, for_model
 from .calibration.refit import split
 from .core.least_squares import RIDGES, fit_shrunk, most_cautious
 from .core.moments import readout, weights
+from .errors import InputError
+from .methods import Scores
 from .models.classifier import Block, Classifier
+from .models.costs import operations
 from .models.layers import S5Layer
+from .planning.plan import Features
 
 RIDGE = 1e-5  # the share of a feature's energy that counts as noise while features are chosen
 STEPS = 320_000  # of calibration data, which tell all that the fits can use
@@ -43,35 +47,27 @@ FEATURE_AXES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
-    """The features that stay, and the arrays of the narrower model that deleting the others does not give.
-
-    `units` are those of the hidden layer of a model that compares two documents; it is as wide as the model.
-    """
-
-    keep: Mask  # (width,)
-    units: Mask | None = None
-    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-
-    @property
-    def kept(self) -> int:
-        """How many features stay."""
-        return int(self.keep.sum())
-
-
 def narrower(model: Classifier, features: Features) -> Classifier:
     """Return a copy with the features that stay: an ordinary model of its family."""
-    arrays = delete_features(model.arrays(), features) | features.arrays
+    width = model.config.width
+    if len(features.keep) != width or (features.units is None) == model.config.retrieval:
+        raise InputError(f"The plan says which of {len(features.keep)} features stay; the model has {width}: make a new plan.")
+    arrays = delete_features(model.arrays(), features)
+    for name, array in features.arrays.items():
+        if name not in arrays or arrays[name].shape != array.shape:
+            raise InputError(f"The plan has an array {name} {array.shape} that does not fit the model: make a new plan.")
+    arrays |= features.arrays
     states = tuple(len(arrays[f"layers.{place}.ssm.pole_re"]) for place in range(model.config.depth))
     with torch.device("meta"):
         narrow = Classifier(replace(model.config, width=features.kept, states=states))
-    like = model.decoder.weight
-    for name, array in arrays.items():
-        tensor = torch.tensor(array, device=like.device)
-        arrays[name] = tensor.to(like.dtype) if tensor.is_floating_point() else tensor
-    narrow.load_state_dict(arrays, assign=True)
+    like, tensors = model.decoder.weight, {name: torch.tensor(array) for name, array in arrays.items()}
+    narrow.load_state_dict(
+        {name: tensor.to(like if tensor.is_floating_point() else like.device) for name, tensor in tensors.items()},
+        assign=True,
+    )
     narrow.history = model.history
+    if model.grid is not None and features.arrays:
+        narrow.record("narrowed, in floats again")
     return narrow.train(model.training)
 
 
@@ -207,9 +203,12 @@ class _Sums:
 class Narrowing:
     """A model that is to lose features, at one width or at several; what all widths share is computed once."""
 
-    def __init__(self, model: Classifier, batches: list[Sequences]) -> None:
-        """Split the data into what is fitted and what is held out."""
-        self.model = model
+    def __init__(self, model: Classifier, batches: list[Sequences], teacher: Classifier | None = None) -> None:
+        """Split the data into what is fitted and what is held out.
+
+        teacher: the model that the narrower one should answer like: the whole model, if `model` has lost states.
+        """
+        self.model, self.teacher = model, teacher or model
         seen, held_out = split(enough(batches), pairs=model.config.retrieval)
         self.slices = [*in_slices(seen), *in_slices(held_out)]
         self.seen, self.sequences, self.held_out = len(list(in_slices(seen))), count(seen), count(held_out)
@@ -240,9 +239,9 @@ class Narrowing:
         if chosen.keep.all():
             return chosen
         deleted = delete_features(self.model.arrays(), chosen)
-        with evaluating(self.model):
+        with evaluating(self.model), evaluating(self.teacher):
             small = narrower(self.model, chosen).eval()
-            wanted = [answer(self.model, sequences) for sequences in self.slices[self.seen :]]
+            wanted = [answer(self.teacher, sequences) for sequences in self.slices[self.seen :]]
             candidates, errors = [small.arrays()], [self._error(small, wanted)]
             for in_sequence in (False, True):
                 small = narrower(self.model, replace(chosen, arrays=candidates[-1])).eval()
@@ -287,7 +286,7 @@ class _Refit:
     """
 
     def __init__(self, work: Narrowing, small: Classifier, features: Features, *, in_sequence: bool) -> None:
-        self.work, self.model, self.small, self.in_sequence = work, work.model, small, in_sequence
+        self.work, self.model, self.small, self.in_sequence = work, work.teacher, small, in_sequence
         self.keep = torch.from_numpy(np.flatnonzero(features.keep))
         self.units = None if features.units is None else torch.from_numpy(np.flatnonzero(features.units))
         self.layers = list(layers_of(small).values())
@@ -298,14 +297,15 @@ class _Refit:
         paddings = [self.model.padding(sequences.x, sequences.lengths) for sequences in slices]
         xs = [self.model.encoder(for_model(self.model, sequences.x)) for sequences in slices]
         zs = self._pick(xs)
-        for number, (block, small) in enumerate(zip(self.model.blocks, self.small.blocks, strict=True)):
+        blocks = zip(self.model.blocks, self.work.model.blocks, self.small.blocks, strict=True)
+        for number, (block, wide, small) in enumerate(blocks):
             us = [block.enter(x, padding) for x, padding in zip(xs, paddings, strict=True)]
             vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
             if small.prenorm:
                 self._fit_norm(small.norm, self._pick(us), vs)
                 vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
             if isinstance(small.ssm, S5Layer):
-                self._fit_B(block.ssm, small.ssm, us, vs)
+                self._fit_B(wide.ssm, small.ssm, us, vs)
             ys = [block.ssm(u) for u in us]
             self._fit_readout(number, self._pick(ys), vs)
             ws = [small.ssm(v) for v in vs]

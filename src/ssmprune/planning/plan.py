@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Complex, Real, from_parts, is_count, is_share, to_parts
+from ..arrays import Complex, Mask, Real, from_parts, is_count, is_share, to_parts
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..files import check_format, load_tensors, save_tensors
 from ..methods import Masks, Scores
 
 FORMAT, VERSION = "ssmprune-plan", 1
+WITH_FEATURES = 2  # the version of plans that also prune features, which older readers must not take for others
 
 
 class Fingerprints(Mapping[str, str]):
@@ -39,6 +40,27 @@ class Fingerprints(Mapping[str, str]):
     def __len__(self) -> int:
         """Return how many layers there are."""
         return len(self.systems)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The features of a classifier that stay, and the arrays that deleting the others does not give (see `narrowing`).
+
+    `units` are those of the hidden layer of a model that compares two documents; it is as wide as the model.
+    """
+
+    keep: Mask  # (width,)
+    units: Mask | None = None  # (width,)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)  # of the narrower model, by name
+
+    @property
+    def kept(self) -> int:
+        """How many features stay."""
+        return int(self.keep.sum())
+
+    def __str__(self) -> str:
+        """Say how many stay."""
+        return f"{self.kept} of {len(self.keep)} features"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +87,7 @@ class Plan:
     C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
     D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
     sequences: int = 0  # of data on which the states were chosen or re-fitted
+    features: Features | None = None  # of the model without the states that go; None where all stay
 
     def __post_init__(self) -> None:
         """Check that every layer has a mask, scores and an identity of matching sizes."""
@@ -153,6 +176,7 @@ class Plan:
         if abs(self.reached - self.ratio) > 0.01:
             title = f"{self.method} at {self.reached:.0%} (asked for {self.ratio:.0%})"
         title += ", C and D re-fitted" if self.C else ""
+        title += f", {self.features}" if self.features else ""
         return title + (f", on {self.sequences} sequences" if self.sequences else "")
 
     def __repr__(self) -> str:
@@ -182,7 +206,12 @@ class Plan:
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
         tensors |= {f"C/{layer}": to_parts(C) for layer, C in self.C.items()}
         tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
-        save_tensors(path, tensors, {"format": FORMAT, "version": str(VERSION), "plan": json.dumps(about)})
+        version = VERSION
+        if self.features is not None:
+            version, units = WITH_FEATURES, self.features.units
+            tensors |= {"features": self.features.keep} | ({} if units is None else {"units": units})
+            tensors |= {f"narrow/{name}": array for name, array in self.features.arrays.items()}
+        save_tensors(path, tensors, {"format": FORMAT, "version": str(version), "plan": json.dumps(about)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -192,7 +221,8 @@ class Plan:
                 f"There is no plan at {path}; make one with `ssmprune prune CKPT --ratio R --plan {path}`."
             )
         tensors, texts = load_tensors(path)
-        check_format(path, texts, FORMAT, VERSION)
+        features = _features(tensors)
+        check_format(path, texts, FORMAT, VERSION if features is None else WITH_FEATURES)
         try:
             about = json.loads(texts["plan"])
             ratio, sequences = about["ratio"], about.get("sequences", 0)  # absent where a plan has seen no data
@@ -210,11 +240,23 @@ class Plan:
                 C={layer: _readout(tensors[f"C/{layer}"]) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
                 sequences=_checked("the number of sequences", sequences, is_count(sequences), "a whole number"),
+                features=features,
             )
         except InputError:
             raise
         except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{path} is not a whole plan ({error}); it is damaged or another kind of file.") from error
+
+
+def _features(tensors: Mapping[str, NDArray[Any]]) -> Features | None:
+    keep, units = tensors.get("features"), tensors.get("units")
+    if keep is None:
+        return None
+    for mask in (keep, units):
+        if mask is not None and (mask.dtype != bool or mask.shape != keep.shape or mask.ndim != 1 or not mask.any()):
+            raise InputError(f"A mask of features is {mask.dtype} {mask.shape}, expected bool (width,), some of them True.")
+    arrays = {name.removeprefix("narrow/"): array for name, array in tensors.items() if name.startswith("narrow/")}
+    return Features(keep, units, arrays)
 
 
 def _readout(parts: NDArray[Any]) -> Complex:
