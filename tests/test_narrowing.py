@@ -8,7 +8,8 @@ import torch
 
 from ssmprune import Classifier, Sequences
 from ssmprune.models.config import Config
-from ssmprune.narrowing import RIDGE, Features, Narrowing, Reader, Spread, _Sums, narrower, rank
+from ssmprune.narrowing import RIDGE, Narrowing, Reader, Sums, narrower, rank
+from ssmprune.planning.plan import Features
 
 WIDTH = 6
 OPTIONS = {
@@ -65,9 +66,9 @@ def silence(model, features):
         gone = torch.from_numpy(np.flatnonzero(~features.keep))
         if owner == "encoder":
             tensor[(slice(None), gone) if model.config.tokens else gone] = 0
-        elif owner.endswith("norm") and leaf in ("weight", "bias"):
-            tensor[gone] = 0
-        elif leaf == "D" or owner.endswith(("gate", "value")):
+        elif (
+            (owner.endswith("norm") and leaf in ("weight", "bias")) or leaf == "D" or owner.endswith(("gate", "value"))
+        ):
             tensor[gone] = 0
         elif leaf == "C" and "channel" in dict(model.get_submodule(owner).named_buffers()):
             tensor[:, torch.isin(model.get_submodule(owner).channel, gone)] = 0
@@ -139,9 +140,11 @@ def test_a_feature_that_another_reproduces_goes_first_and_costs_nothing(options)
         leaf = name.rsplit(".", 1)[1]
         if leaf == "C" and options.get("family") != "s4d":
             tensor[:, 3] = tensor[:, 1]
-        elif leaf in ("D", "running_mean", "running_var") or (leaf in ("weight", "bias") and len(tensor) == WIDTH):
-            tensor[3] = tensor[1]
-        elif leaf == "log_step" and len(tensor) == WIDTH:
+        elif (
+            leaf in ("D", "running_mean", "running_var")
+            or (leaf in ("weight", "bias") and len(tensor) == WIDTH)
+            or (leaf == "log_step" and len(tensor) == WIDTH)
+        ):
             tensor[3] = tensor[1]
     if options.get("family") == "s4d":
         for block in model.blocks:  # one state each, all with their channel's parameters
@@ -165,8 +168,9 @@ def test_costs_are_what_least_squares_loses():
     rng = np.random.default_rng(0)
     z = rng.normal(size=(500, 5)) @ rng.normal(size=(5, 5))
     W = rng.normal(size=(5, 3))
-    spread = Spread(0, 0, 0).add(torch.from_numpy(z))
-    order, costs = rank([Reader(spread, [W])])
+    sums = Sums()
+    sums.add(torch.from_numpy(z))
+    order, costs = rank([Reader(sums, [W])])
     centred = z - z.mean(0)
     y = centred @ W
     left, lost = list(range(5)), 0.0
@@ -185,7 +189,7 @@ def test_costs_are_what_least_squares_loses():
 def test_fits_are_least_squares():
     rng = np.random.default_rng(1)
     z, r = rng.normal(size=(200, 4)) + 1, rng.normal(size=(200, 2)) + 3
-    sums = _Sums()
+    sums = Sums()
     sums.add(torch.from_numpy(z), torch.from_numpy(r))
     with_constant = np.linalg.lstsq(np.column_stack([z, np.ones(200)]), r, rcond=None)[0]
     without = np.linalg.lstsq(z, r, rcond=None)[0]

@@ -148,7 +148,7 @@ class Found(Generic[Model]):
 
         What depends on a model's size alone is not measured again for a model of the same size.
         """
-        pruned = self.pruning.shrink(self.pruning.choose_states(self.ratio))
+        pruned = self.pruning.shrink(self.pruning.choose(self.ratio))
         same_size = megabytes_of(model) == megabytes_of(pruned)
         values = {
             budget: value if same_size and not budget.grows_with_ratio else budget.measure(model, self.pruning)
@@ -205,7 +205,7 @@ class _Trials(Generic[Model]):
         if (budget, ratio) in self.values:
             return self.values[budget, ratio]
         if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size
-            small = self.pruning.shrink(self.pruning.choose_states(ratio))
+            small = self.pruning.shrink(self.pruning.choose(ratio))
             value = budget.measure(small if self.finish is None else self.finish(small, None), self.pruning)
         elif self.finish is None:
             value = budget.measure_plan(self.plan(ratio), self.pruning)

@@ -9,7 +9,7 @@ of a block, the head. They get from the features that stay what they got from al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,16 +28,18 @@ from .calibration.refit import split
 from .core.least_squares import RIDGES, fit_shrunk, most_cautious
 from .core.moments import readout, weights
 from .errors import InputError
-from .methods import Scores
-from .models.classifier import Block, Classifier
+from .models.classifier import BatchNorm, Block, Classifier
+from .models.config import Config
 from .models.costs import operations
 from .models.layers import S5Layer
 from .planning.plan import Features
 
+NO_RIDGE = 1e-12  # for constants, whose size is no sign of noise
 RIDGE = 1e-5  # the share of a feature's energy that counts as noise while features are chosen
 STEPS = 320_000  # of calibration data, which tell all that the fits can use
 FEWEST = 40  # sequences, however long they are
-FEATURE_AXES = {
+RATIOS = 50  # of states that are tried with the features
+FEATURE_AXES: dict[str, dict[str, tuple[int, ...]]] = {
     "encoder": {"weight": (0,), "bias": (0,)},
     "norm": {"weight": (0,), "bias": (0,), "running_mean": (0,), "running_var": (0,)},
     "ssm": {"B": (1,), "C": (1,), "D": (0,)},
@@ -51,11 +53,15 @@ def narrower(model: Classifier, features: Features) -> Classifier:
     """Return a copy with the features that stay: an ordinary model of its family."""
     width = model.config.width
     if len(features.keep) != width or (features.units is None) == model.config.retrieval:
-        raise InputError(f"The plan says which of {len(features.keep)} features stay; the model has {width}: make a new plan.")
+        raise InputError(
+            f"The plan says which of {len(features.keep)} features stay; the model has {width}: make a new plan."
+        )
     arrays = delete_features(model.arrays(), features)
     for name, array in features.arrays.items():
         if name not in arrays or arrays[name].shape != array.shape:
-            raise InputError(f"The plan has an array {name} {array.shape} that does not fit the model: make a new plan.")
+            raise InputError(
+                f"The plan has an array {name} {array.shape} that does not fit the model: make a new plan."
+            )
     arrays |= features.arrays
     states = tuple(len(arrays[f"layers.{place}.ssm.pole_re"]) for place in range(model.config.depth))
     with torch.device("meta"):
@@ -96,31 +102,68 @@ def _delete(name: str, array: NDArray[Any], arrays: Mapping[str, NDArray[Any]], 
     return array
 
 
-class Spread(NamedTuple):
-    """Means over the steps of what a reader reads, and of its products: a covariance in the making."""
+def narrow_config(config: Config, width: int, left: int) -> Config:
+    """Return the config of a model of which so many of its features are left, S4D's channels as large as on average."""
+    states = config.states
+    if config.family == "s4d":
+        states = tuple(round(n * left / width) for n in states)
+    return replace(config, width=left, states=states)
 
-    count: float
-    total: Real  # (h,)
-    products: Real  # (h, h)
 
-    def add(self, values: Tensor) -> Spread:
-        """Count more values (..., h)."""
-        flat = values.double().reshape(-1, values.shape[-1])
-        more = len(flat), flat.sum(0).cpu().numpy(), (flat.mT @ flat).cpu().numpy()
-        return Spread(*(old + new for old, new in zip(self, more, strict=True)))
+class Sums:
+    """Sums over steps of the products of values (p) and a constant with each other and with residuals (q)."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.gram: Real = np.zeros(())  # (p + 1, p + 1)
+        self.cross: Real = np.zeros(())  # (p + 1, q)
+        self.energy = 0.0  # of the residuals
+
+    def add(self, values: Tensor, residuals: Tensor | None = None) -> None:
+        """Count more steps, values (..., p) and residuals (..., q)."""
+        z = F.pad(values.double().reshape(-1, values.shape[-1]), (0, 1), value=1.0)
+        self.gram = self.gram + _array(z.mT @ z)
+        if residuals is not None:
+            r = residuals.double().reshape(-1, residuals.shape[-1])
+            self.cross = self.cross + _array(z.mT @ r)
+            self.energy += float(r.square().sum())
+
+    def __add__(self, other: Sums) -> Sums:
+        """Return the sums over the steps of both."""
+        both = Sums()
+        both.gram, both.cross = self.gram + other.gram, self.cross + other.cross
+        both.energy = self.energy + other.energy
+        return both
 
     @property
     def covariance(self) -> Real:
-        """The centred second moments (h, h), with the ridge."""
-        mean = self.total / self.count
-        centred = self.products / self.count - np.outer(mean, mean)
+        """The centred second moments (p, p) of the values, with the ridge."""
+        steps, mean = self.gram[-1, -1], self.gram[-1, :-1] / self.gram[-1, -1]
+        centred: Real = self.gram[:-1, :-1] / steps - np.outer(mean, mean)
         return centred + np.diag(RIDGE * np.diag(centred))
+
+    def solve(self, ridge: float, *, constant: bool) -> Real:
+        """Return the weights (p + 1, q) that predict the residuals best, the last row the constant's, or zero."""
+        used = len(self.gram) if constant else len(self.gram) - 1
+        scale = np.sqrt(np.diag(self.gram)[:used])
+        inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+        unit = self.gram[:used, :used] * np.outer(inverse, inverse)
+        np.einsum("ii->i", unit)[...] = 1 + ridge
+        if constant:
+            unit[-1, -1] = 1 + NO_RIDGE
+        fitted = np.zeros_like(self.cross)
+        fitted[:used] = inverse[:, None] * np.linalg.solve(unit, inverse[:, None] * self.cross[:used])
+        return fitted
+
+    def error(self, fitted: Real) -> float:
+        """Return the energy of what a fit leaves of the residuals."""
+        return float(self.energy + (fitted * (self.gram @ fitted - 2 * self.cross)).sum())
 
 
 class Reader(NamedTuple):
     """How features are read at some place of the network: their spread there, and the weights of what reads them."""
 
-    spread: Spread
+    sums: Sums  # of what is read
     weights: list[Real]  # (h, outputs) each
 
 
@@ -131,8 +174,8 @@ def rank(readers: Iterable[Reader]) -> tuple[Index, Real]:
     others take over, summed over all readers: |w_j|² / (G⁻¹)_jj of outputs scaled to unit energy.
     """
     places = []
-    for spread, matrices in readers:
-        G = spread.covariance
+    for sums, matrices in readers:
+        G = sums.covariance
         energies = [np.einsum("hq,hk,kq->", W, G, W, optimize=True) for W in matrices]
         scaled = [W / np.sqrt(energy) for W, energy in zip(matrices, energies, strict=True) if energy > 0]
         if scaled:
@@ -153,7 +196,7 @@ def rank(readers: Iterable[Reader]) -> tuple[Index, Real]:
     return np.array(order), np.array(costs)
 
 
-def _remove(gone: int, inverse: Real, W: Real) -> None:
+def _remove(gone: int, inverse: NDArray[Any], W: NDArray[Any]) -> None:
     """Take a feature out of the inverse of a covariance; the others take over what they can of its work W."""
     if inverse[gone, gone] > 0:
         share = inverse[gone] / inverse[gone, gone]
@@ -162,56 +205,16 @@ def _remove(gone: int, inverse: Real, W: Real) -> None:
     W[gone] = inverse[gone] = inverse[:, gone] = 0
 
 
-@dataclass(eq=False)
-class _Sums:
-    """Sums for least squares fits of residuals (steps, q) on values (steps, p) and a constant."""
-
-    gram: Any = 0.0  # (p + 1, p + 1)
-    cross: Any = 0.0  # (p + 1, q)
-    energy: float = 0.0
-    steps: int = 0
-
-    def add(self, values: Tensor, residuals: Tensor) -> None:
-        """Count more steps."""
-        z, r = F.pad(values.double(), (0, 1), value=1.0), residuals.double()
-        self.gram, self.cross = self.gram + (z.mT @ z).cpu().numpy(), self.cross + (z.mT @ r).cpu().numpy()
-        self.energy, self.steps = self.energy + float(r.square().sum()), self.steps + len(z)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        """Return the sums over the steps of both."""
-        both = (getattr(self, name) + getattr(other, name) for name in ("gram", "cross", "energy", "steps"))
-        return _Sums(*both)
-
-    def solve(self, ridge: float, *, constant: bool) -> Real:
-        """Return the weights (p + 1, q) that predict the residuals best, the last row constant, or zero."""
-        used = len(self.gram) if constant else len(self.gram) - 1
-        G, scale = self.gram[:used, :used], np.sqrt(np.diag(self.gram)[:used])
-        inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
-        unit = G * np.outer(inverse, inverse)
-        shrink = np.full(used, ridge)
-        shrink[len(self.gram) - 1 :] = 1e-12  # a constant costs nothing
-        np.einsum("ii->i", unit)[...] = 1 + shrink
-        fitted = np.zeros_like(self.cross)
-        fitted[:used] = inverse[:, None] * np.linalg.solve(unit, inverse[:, None] * self.cross[:used])
-        return fitted
-
-    def error(self, fitted: Real) -> float:
-        """Return the energy of what a fit leaves of the residuals."""
-        return float(self.energy + (fitted * (self.gram @ fitted - 2 * self.cross)).sum())
-
-
 class Narrowing:
-    """A model that is to lose features, at one width or at several; what all widths share is computed once."""
+    """A classifier that is to lose features, at one width or at several; what all widths share is computed once."""
 
-    def __init__(self, model: Classifier, batches: list[Sequences], teacher: Classifier | None = None) -> None:
-        """Split the data into what is fitted and what is held out.
-
-        teacher: the model that the narrower one should answer like: the whole model, if `model` has lost states.
-        """
-        self.model, self.teacher = model, teacher or model
+    def __init__(self, model: Classifier, batches: list[Sequences]) -> None:
+        """Split the data into what is fitted and what is held out."""
+        self.model = model
         seen, held_out = split(enough(batches), pairs=model.config.retrieval)
-        self.slices = [*in_slices(seen), *in_slices(held_out)]
-        self.seen, self.sequences, self.held_out = len(list(in_slices(seen))), count(seen), count(held_out)
+        fitted = list(in_slices(seen))
+        self.slices, self.fitted = [*fitted, *in_slices(held_out)], len(fitted)
+        self.sequences, self.held_out = count(self.slices), count(held_out)
         self.counted = [_counted(sequences) for sequences in self.slices]
 
     @cached_property
@@ -219,53 +222,82 @@ class Narrowing:
     def ranking(self) -> tuple[Index, Real, Index | None]:
         """The order in which features go, what each costs, and the order of the units of a hidden layer."""
         with evaluating(self.model):
-            spreads = self._observe()
-        order, costs = rank(_readers(self.model, spreads))
+            sums = self._observe()
+        order, costs = rank(_readers(self.model, sums))
         if self.model.hidden is None:
             return order, costs, None
-        head = Reader(spreads["decoder"], [_array(self.model.decoder.weight).T])
-        return order, costs, rank([head])[0]
+        return order, costs, rank([Reader(sums["decoder"], [_array(self.model.decoder.weight).T])])[0]
 
     def choose(self, width: int) -> Features:
         """Return which features stay of a model of this width, with nothing re-fitted."""
         order, _, units = self.ranking
         gone = len(order) - width
-        return Features(_without(order[:gone], len(order)), None if units is None else _without(units[:gone], len(order)))
+        return Features(_without(order[:gone], order), None if units is None else _without(units[:gone], units))
 
     @torch.no_grad()
-    def narrow(self, width: int) -> Features:
-        """Return which features stay, and what the readers become; of several re-fits the one that held-out data ask for."""
-        chosen = self.choose(width)
+    def narrow(self, width: int, pruned: Classifier | None = None) -> Features:
+        """Return which features stay, and what the readers become.
+
+        pruned: the model without the states that go, which then loses features; in both cases `model` says what its
+            parts should give. Readers are fitted on what the whole model lets through, then on what the narrower one
+            does. Held-out data decide which of it is taken, or whether features are only deleted.
+        """
+        chosen, wide = self.choose(width), pruned or self.model
         if chosen.keep.all():
             return chosen
-        deleted = delete_features(self.model.arrays(), chosen)
-        with evaluating(self.model), evaluating(self.teacher):
-            small = narrower(self.model, chosen).eval()
-            wanted = [answer(self.teacher, sequences) for sequences in self.slices[self.seen :]]
-            candidates, errors = [small.arrays()], [self._error(small, wanted)]
+        with evaluating(self.model), evaluating(wide):
+            small = narrower(wide, chosen)
+            deleted = small.arrays()
+            candidates, errors = [deleted], [self._error(small)]
             for in_sequence in (False, True):
-                small = narrower(self.model, replace(chosen, arrays=candidates[-1])).eval()
-                _Refit(self, small, chosen, in_sequence=in_sequence).run()
+                small = narrower(wide, replace(chosen, arrays=candidates[-1]))
+                _Refit(self, wide, small, chosen, in_sequence=in_sequence).run()
                 candidates.append(small.arrays())
-                errors.append(self._error(small, wanted))
-        self.errors = errors
-        best = candidates[most_cautious(errors, max(1, self.held_out))] if wanted else candidates[-1]
+                errors.append(self._error(small))
+        best = candidates[most_cautious(errors, self.held_out)] if self.held_out else candidates[-1]
         changed = {name: array for name, array in best.items() if not np.array_equal(array, deleted[name])}
         return replace(chosen, arrays=changed)
 
-    def _error(self, small: Classifier, wanted: list[Tensor]) -> float:
-        given = [answer(small, sequences) for sequences in self.slices[self.seen :]]
-        return float(sum((one - two).square().sum() for one, two in zip(given, wanted, strict=True)))
+    def mix(self, share: float, states: Callable[[float], tuple[Config, float]]) -> tuple[float, int]:
+        """Return the ratio of states and the width that keep this share of the operations and cost least.
 
-    def _observe(self) -> dict[str, Spread]:
-        """Run the model; return the spread of what its readers read."""
-        spreads: dict[str, Spread] = {}
+        states: returns what pruning at a ratio leaves of the model, and the share of the layers' energy that it costs.
+        Features cost shares of the energy of what is read of them, so both costs add up.
+        """
+        _, costs, _ = self.ranking
+        whole = self.model.config
+        lost, limit = np.concatenate([[0.0], np.cumsum(costs)]), share * operations(whole)
+        best, found = np.inf, (1.0, 1)
+        for ratio in np.linspace(0, 1, RATIOS + 1):
+            config, cost = states(float(ratio))
+            for width in range(whole.width, 0, -1):  # the widest that keeps the share
+                if operations(narrow_config(config, whole.width, width)) <= limit:
+                    if cost + lost[whole.width - width] < best:
+                        best, found = cost + lost[whole.width - width], (float(ratio), width)
+                    break
+        return found
+
+    @cached_property
+    def _wanted(self) -> list[Tensor]:
+        return [_answer(self.model, sequences) for sequences in self.slices[self.fitted :]]
+
+    def _error(self, small: Classifier) -> float:
+        """Return how far a model's answers to held-out data are from the whole model's."""
+        pairs = zip(self.slices[self.fitted :], self._wanted, strict=True)
+        return float(sum((_answer(small, sequences) - wanted).square().sum() for sequences, wanted in pairs))
+
+    def _observe(self) -> dict[str, Sums]:
+        """Run the model; return the sums of what its readers read."""
+        seen: dict[str, Sums] = {}
 
         def see(place: str, values: Tensor) -> None:
-            spreads[place] = spreads.get(place, Spread(0, 0, 0)).add(values)
+            seen.setdefault(place, Sums()).add(values)
 
         for sequences, counted in zip(self.slices, self.counted, strict=True):
-            x, padding = self.model.encoder(for_model(self.model, sequences.x)), self.model.padding(sequences.x, sequences.lengths)
+            x, padding = (
+                self.model.encoder(for_model(self.model, sequences.x)),
+                self.model.padding(sequences.x, sequences.lengths),
+            )
             for number, block in enumerate(self.model.blocks):
                 u = block.enter(x, padding)
                 y = block.ssm(u)
@@ -274,7 +306,7 @@ class Narrowing:
                 x = block.leave(x, y)
             for place, values in head_inputs(self.model, _pooled(self.model, x, sequences, counted)).items():
                 see(place, values)
-        return spreads
+        return seen
 
 
 class _Refit:
@@ -285,8 +317,11 @@ class _Refit:
     in_sequence: the narrower model sees what its own blocks before let through, otherwise what the whole model's do.
     """
 
-    def __init__(self, work: Narrowing, small: Classifier, features: Features, *, in_sequence: bool) -> None:
-        self.work, self.model, self.small, self.in_sequence = work, work.teacher, small, in_sequence
+    def __init__(
+        self, work: Narrowing, wide: Classifier, small: Classifier, features: Features, *, in_sequence: bool
+    ) -> None:
+        self.work, self.model, self.wide, self.small = work, work.model, wide, small
+        self.in_sequence = in_sequence
         self.keep = torch.from_numpy(np.flatnonzero(features.keep))
         self.units = None if features.units is None else torch.from_numpy(np.flatnonzero(features.units))
         self.layers = list(layers_of(small).values())
@@ -297,59 +332,53 @@ class _Refit:
         paddings = [self.model.padding(sequences.x, sequences.lengths) for sequences in slices]
         xs = [self.model.encoder(for_model(self.model, sequences.x)) for sequences in slices]
         zs = self._pick(xs)
-        blocks = zip(self.model.blocks, self.work.model.blocks, self.small.blocks, strict=True)
-        for number, (block, wide, small) in enumerate(blocks):
+        blocks = zip(self.model.blocks, self.wide.blocks, self.small.blocks, strict=True)
+        for number, (block, wide, small) in enumerate(blocks):  # states of `wide` that stay have their old B
             us = [block.enter(x, padding) for x, padding in zip(xs, paddings, strict=True)]
             vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
             if small.prenorm:
                 self._fit_norm(small.norm, self._pick(us), vs)
                 vs = [small.enter(z, padding) for z, padding in zip(zs, paddings, strict=True)]
-            if isinstance(small.ssm, S5Layer):
+            if isinstance(wide.ssm, S5Layer) and isinstance(small.ssm, S5Layer):
                 self._fit_B(wide.ssm, small.ssm, us, vs)
             ys = [block.ssm(u) for u in us]
             self._fit_readout(number, self._pick(ys), vs)
             ws = [small.ssm(v) for v in vs]
             self._fit_gates(block, small, ys, ws)
             xs = [block.leave(x, y) for x, y in zip(xs, ys, strict=True)]
-            zs = [small.leave(z, w) for z, w in zip(zs, ws, strict=True)]
             if not small.prenorm:
-                scale, shift = self._fit_norm(small.norm, self._pick(xs), zs)
-                zs = [scale * z + shift for z in zs]
-            if not self.in_sequence:
-                zs = self._pick(xs)
+                self._fit_norm(small.norm, self._pick(xs), [small.leave(z, w) for z, w in zip(zs, ws, strict=True)])
+            zs = [small.leave(z, w) for z, w in zip(zs, ws, strict=True)] if self.in_sequence else self._pick(xs)
         self._fit_head(xs, zs)
 
     def _pick(self, values: list[Tensor]) -> list[Tensor]:
         return [value[..., self.keep] for value in values]
 
-    def _fit(self, values: list[Tensor], residuals: list[Tensor], *, constant: bool, pooled: bool = False) -> Real | None:
+    def _fit(
+        self, values: list[Tensor], residuals: list[Tensor], *, constant: bool, pooled: bool = False
+    ) -> Real | None:
         """Return the weights (p + 1, q) to add so that residuals vanish, as far as held-out data support it."""
-        seen, held_out = _Sums(), _Sums()
+        seen, held_out = Sums(), Sums()
         for number, (value, residual) in enumerate(zip(values, residuals, strict=True)):
             rows = slice(None) if pooled else self.work.counted[number]
-            (seen if number < self.work.seen else held_out).add(
-                value[rows].reshape(-1, value.shape[-1]), residual[rows].reshape(-1, residual.shape[-1])
-            )
-        if not held_out.steps:
+            (seen if number < self.work.fitted else held_out).add(value[rows], residual[rows])
+        if not self.work.held_out:
             return seen.solve(RIDGES[1], constant=constant)
         errors = [held_out.energy, *(held_out.error(seen.solve(ridge, constant=constant)) for ridge in RIDGES)]
         best = most_cautious(errors, self.work.held_out)
         return (seen + held_out).solve(RIDGES[best - 1], constant=constant) if best else None
 
-    def _fit_norm(self, norm: nn.Module, wanted: list[Tensor], given: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Scale and shift what a norm gives, each feature by itself; return both."""
-        sums = [0.0] * 5
-        for number, (target, value) in enumerate(zip(wanted, given, strict=True)):
-            t, v = (values[self.work.counted[number]].double().flatten(0, -2) for values in (target, value))
-            sums = [old + new for old, new in zip(sums, (len(v), v.sum(0), t.sum(0), (v * v).sum(0), (v * t).sum(0)), strict=True)]
-        n, v, t, vv, vt = sums
-        variance, covariance = vv / n - (v / n) ** 2, vt / n - v * t / n**2
-        scale = torch.where(variance > 0, covariance / variance, 1.0)
-        shift = t / n - scale * v / n
-        scale, shift = (values.to(norm.weight.dtype) for values in (scale, shift))
+    def _fit_norm(self, norm: BatchNorm | nn.LayerNorm, wanted: list[Tensor], given: list[Tensor]) -> None:
+        """Scale and shift what a norm gives to what is wanted, each feature by itself."""
+        steps, sums = 0, 0.0
+        for target, value, counted in zip(wanted, given, self.work.counted, strict=True):
+            t, v = (each[counted].double().flatten(0, -2) for each in (target, value))
+            steps, sums = steps + len(v), sums + torch.stack([v.sum(0), t.sum(0), (v * v).sum(0), (v * t).sum(0)])
+        v, t, vv, vt = sums / steps
+        variance = vv - v * v
+        scale = torch.where(variance > 0, (vt - v * t) / variance, 1.0)
         norm.weight.mul_(scale)
-        norm.bias.mul_(scale).add_(shift)
-        return scale, shift
+        norm.bias.mul_(scale).add_(t - scale * v)
 
     def _fit_B(self, whole: S5Layer, small: S5Layer, us: list[Tensor], vs: list[Tensor]) -> None:
         residuals = [_drive(whole, u) - _drive(small, v) for u, v in zip(us, vs, strict=True)]
@@ -362,14 +391,14 @@ class _Refit:
             small.B.add_(torch.view_as_real(more).to(small.B.dtype))
 
     def _fit_readout(self, number: int, wanted: list[Tensor], vs: list[Tensor]) -> None:
-        layer, ssm = self.layers[number], self.small.layers[number].ssm
+        layer, ssm = self.layers[number], list(self.small.blocks)[number].ssm
         system = layer.read()
         if not system.n:
             return
         both = [MomentSums(system, None, count(self.work.slices)) for _ in range(2)]
         for place, (target, v) in enumerate(zip(wanted, vs, strict=True)):
             y = ssm(v)
-            both[place >= self.work.seen].add(Call((), {}, v, y, self.work.slices[place].lengths), target - y)
+            both[place >= self.work.fitted].add(Call((), {}, v, y, self.work.slices[place].lengths), target - y)
         refittable = system.layout.spread(~system.unstable_states)
         seen = both[0].sample()
         if not both[1].samples:
@@ -381,7 +410,7 @@ class _Refit:
     def _fit_gates(self, block: Block, small: Block, ys: list[Tensor], ws: list[Tensor]) -> None:
         gs, hs = [block.gelu(y) for y in ys], [small.gelu(w) for w in ws]
         for wide, narrow in ((block.gate, small.gate), (block.value, small.value)):
-            if wide is not None:
+            if wide is not None and narrow is not None:
                 self._fit_dense(narrow, hs, self._pick([wide(g) for g in gs]))
 
     def _fit_dense(self, dense: nn.Linear, values: list[Tensor], wanted: list[Tensor], *, pooled: bool = False) -> None:
@@ -397,9 +426,14 @@ class _Refit:
             [_pooled(model, x, *of) for x, *of in zip(streams, self.work.slices, self.work.counted, strict=True)]
             for model, streams in ((self.model, xs), (self.small, zs))
         )
-        if self.model.hidden is not None:
-            a, b = ([model.pairs(values) for values in pooled] for model, pooled in ((self.model, whole), (self.small, small)))
-            self._fit_dense(self.small.hidden, b, [self.model.hidden(value)[..., self.units] for value in a], pooled=True)
+        if self.model.hidden is not None and self.small.hidden is not None:
+            a, b = (
+                [model.pairs(values) for values in pooled]
+                for model, pooled in ((self.model, whole), (self.small, small))
+            )
+            self._fit_dense(
+                self.small.hidden, b, [self.model.hidden(value)[..., self.units] for value in a], pooled=True
+            )
             whole, small = [self.model.compare(v) for v in whole], [self.small.compare(v) for v in small]
         self._fit_dense(self.small.decoder, small, [self.model.decoder(value) for value in whole], pooled=True)
 
@@ -417,25 +451,25 @@ def enough(batches: list[Sequences]) -> list[Sequences]:
 
 
 def head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
-    """Return what the dense layers of the head read, by name; a hidden layer's in four parts, a feature has one in each."""
+    """Return what the dense layers of the head read, by name; a feature enters each of four parts of a hidden layer."""
     if model.hidden is None:
         return {"decoder": pooled}
     parts = model.pairs(pooled).chunk(4, dim=-1)
     return {f"hidden.{number}": part for number, part in enumerate(parts)} | {"decoder": model.compare(pooled)}
 
 
-def _readers(model: Classifier, spreads: Mapping[str, Spread]) -> list[Reader]:
+def _readers(model: Classifier, sums: Mapping[str, Sums]) -> list[Reader]:
     """Return all that reads features linearly."""
     readers = []
     for number, block in enumerate(model.blocks):
         if isinstance(block.ssm, S5Layer):
-            readers.append(Reader(spreads[f"layers.{number}.ssm"], [_driven(block.ssm)]))
+            readers.append(Reader(sums[f"layers.{number}.ssm"], [_driven(block.ssm)]))
         gates = [_array(dense.weight).T for dense in (block.gate, block.value) if dense is not None]
-        readers.append(Reader(spreads[f"layers.{number}.gate"], gates))
+        readers.append(Reader(sums[f"layers.{number}.gate"], gates))
     if model.hidden is None:
-        return [*readers, Reader(spreads["decoder"], [_array(model.decoder.weight).T])]
+        return [*readers, Reader(sums["decoder"], [_array(model.decoder.weight).T])]
     parts = np.split(_array(model.hidden.weight).T, 4)
-    return [*readers, *(Reader(spreads[f"hidden.{number}"], [W]) for number, W in enumerate(parts))]
+    return [*readers, *(Reader(sums[f"hidden.{number}"], [W]) for number, W in enumerate(parts))]
 
 
 def _driven(layer: S5Layer) -> Real:
@@ -465,8 +499,14 @@ def _counted(sequences: Sequences) -> Any:
     return torch.arange(sequences.x.shape[1]) < sequences.lengths[:, None].cpu()
 
 
-def _without(gone: Index, total: int) -> Mask:
-    keep = np.ones(total, bool)
+def _answer(model: Classifier, sequences: Sequences) -> Tensor:
+    given = answer(model, sequences)
+    assert given is not None  # one of ours
+    return given
+
+
+def _without(gone: Index, order: Index) -> Mask:
+    keep = np.ones(len(order), bool)
     keep[gone] = False
     return keep
 

@@ -11,9 +11,9 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .core.moments import Moments, moment_bytes, white_noise
 from .core.system import DiagonalSystem, states_have
 from .errors import InputError, need_torch
 from .methods import LAST, SURGEON, Method, Scores
+from .methods.allocation import kept_count
 from .planning.make import (
     Limits,
     check_ratio,
@@ -36,14 +37,21 @@ from .planning.make import (
 )
 from .planning.plan import Plan
 
+if TYPE_CHECKING:
+    from .models.classifier import Classifier
+    from .models.config import Config
+    from .narrowing import Narrowing
+
 Model = TypeVar("Model")
 
 
 def prune(
     model: Model,
-    ratio: float | Goal | Sequence[Goal],
+    ratio: float | Goal | Sequence[Goal] | None = None,
     method: Method | None = None,
     *,
+    width: float | Literal["auto"] = 0.0,
+    operations: float | None = None,
     data: Iterable[Any] | None = None,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
     unstable: Literal["refuse", "keep"] = "refuse",
@@ -54,6 +62,10 @@ def prune(
     ratio: the share of all states to prune, or a `Budget` that finds it, as in `prune(model, max_memory(0.5))`, or
         several, as in `prune(model, [max_loss(1, validation), max_memory(0.5)])`.
     method: LAST without data, the surgeon with data, unless given.
+    width: the share of the features to prune as well, of a `Classifier`, given data; "auto" weighs states and features
+        against each other, and a ratio is then the share of a step's operations to save.
+    operations: in place of a ratio, the share of a step's operations that stays: `prune(model, operations=0.2, data=x)`
+        is five times less work.
     data: unlabelled batches or a DataLoader, as for `collect`; the states that stay are re-fitted layer by layer, each
         on what the pruned layers before it let through.
     limits: layers to leave alone, caps, floors, rounding.
@@ -68,7 +80,12 @@ def prune(
     >>> prune(layer, 0.5).B.shape, prune(layer, 0.8, data=[x]).B.shape
     (torch.Size([5, 2, 2]), torch.Size([2, 2, 2]))
     """
-    work = Pruning(model, method, data=data, limits=limits, unstable=unstable, adapter=adapter)
+    if operations is not None:
+        if ratio is not None:
+            raise InputError("prune takes a ratio or budgets, or operations, but not both.")
+        check_ratio(operations, "operations")
+        ratio, width = 1 - operations, "auto"
+    work = Pruning(model, method, width=width, data=data, limits=limits, unstable=unstable, adapter=adapter)
     goals = list(ratio) if isinstance(ratio, list | tuple) else [ratio]
     first = next((goal for goal in goals if isinstance(goal, Goal)), None)
     plan = work.plan(ratio) if first is None else first.find(work, goals)  # type: ignore[arg-type]  # `plan` refuses it
@@ -122,6 +139,8 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     (6, 3)
     """
     _check_plan(plan, layers_of(model, adapter))
+    if plan.features is not None:
+        raise InputError("The plan prunes features too, which cannot be silenced; `shrink` removes them.")
     return _carry_out(model, plan, adapter, remove=False)
 
 
@@ -176,7 +195,24 @@ def _carry_out(model: Model, plan: Plan, adapter: Adapter | None, *, remove: boo
             layer.mask(keep)
     for family in dict.fromkeys(layer.family for layer in layers.values()):
         family.after_pruning(pruned, plan.title, plan.keep if remove else None)
-    return pruned
+    if plan.features is None:
+        return pruned
+    from .narrowing import narrower
+
+    return cast(Model, narrower(need_classifier(pruned), plan.features))
+
+
+def need_classifier(model: Any) -> Classifier:
+    """Refuse a model whose features cannot be pruned."""
+    need_torch()
+    from .models.classifier import Classifier
+
+    if not isinstance(model, Classifier):
+        raise InputError(
+            f"Features can be pruned of ssmprune's own classifiers; this is {type(model).__name__}. Prune its states "
+            "alone (a ratio without width), or bring it into one by `ssmprune import`."
+        )
+    return model
 
 
 def _check_plan(plan: object, layers: dict[str, Layer]) -> None:
@@ -205,6 +241,9 @@ class Pruning(Generic[Model]):
     model: Model
     method: Method | None = None  # LAST without data, the surgeon with data, unless given
     _: KW_ONLY
+    width: float | Literal["auto"] = (
+        0.0  # the share of the features to prune; "auto": ratios are of a step's operations
+    )
     data: Iterable[Any] | None = None  # unlabelled batches or a DataLoader, as for `collect`
     limits: Limits = field(default_factory=Limits)
     unstable: Literal["refuse", "keep"] = "refuse"  # as in `read`
@@ -217,9 +256,15 @@ class Pruning(Generic[Model]):
     def __post_init__(self) -> None:
         """Read the model, and as much of the data as is wanted."""
         check_request(self._method, self.limits, self.seed)
+        if self.width != "auto":
+            check_ratio(self.width, "width")
         self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
         self.limits.check(self.systems)
         self.batches = None if self.data is None else take(self.data, self.sequences)
+        if self.width and self.batches is None:
+            raise InputError("Which features others can replace, data say: give data with width or operations.")
+        if self.width:
+            need_classifier(self.model)
         refuse_beyond_memory(self.memory)
 
     @property
@@ -255,6 +300,19 @@ class Pruning(Generic[Model]):
         """What the method thinks of every state, at whatever ratio; data are looked at when it asks."""
         return score_states(self.systems, self._method, gather_evidence(self.systems, self._moments_of, self.seed))
 
+    @cached_property
+    def narrowing(self) -> Narrowing:
+        """What the data say of the features."""
+        from .narrowing import Narrowing
+
+        return Narrowing(need_classifier(self.model), self.batches or [])
+
+    def choose(self, ratio: float) -> Plan:
+        """Decide which states and features go, and leave the others as they are."""
+        states, left = self._split(ratio)
+        plan = self.choose_states(states)
+        return plan if left is None else replace(plan, features=self.narrowing.choose(left))
+
     def choose_states(self, ratio: float) -> Plan:
         """Decide which states go, and leave the others as they are."""
         check_ratio(ratio)
@@ -277,8 +335,31 @@ class Pruning(Generic[Model]):
             return self.plan_each_layer(ratio)
         from .calibration.refit import refit_in_sequence
 
-        chosen, model = self.choose_states(ratio), cast(Any, self.model)
-        return refit_in_sequence(chosen, model, self.systems, self.batches, adapter=self.adapter)
+        states, left = self._split(ratio)
+        chosen, model = self.choose_states(states), cast(Any, self.model)
+        plan = refit_in_sequence(chosen, model, self.systems, self.batches, adapter=self.adapter)
+        if left is None:
+            return plan
+        return replace(plan, features=self.narrowing.narrow(left, cast(Any, self.shrink(plan))))
+
+    def _split(self, ratio: float) -> tuple[float, int | None]:
+        """Return the ratio of states and the number of features that stay, None for all."""
+        check_ratio(ratio)
+        if not self.width:
+            return ratio, None
+        features = need_classifier(self.model).config.width
+        if self.width != "auto":
+            left = max(1, kept_count(features, self.width))
+        else:
+            ratio, left = self.narrowing.mix(1 - ratio, self._without_states)
+        return ratio, None if left == features else left
+
+    def _without_states(self, ratio: float) -> tuple[Config, float]:
+        """Return the config that pruning states leaves, and the share of the layers' energy that these states carry."""
+        plan = self.choose_states(ratio)
+        states = tuple(int(keep.sum()) for keep in plan.keep.values())
+        lost = sum(float(np.exp(plan.scores[layer][~keep]).sum()) for layer, keep in plan.keep.items())
+        return replace(need_classifier(self.model).config, states=states), lost
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""

@@ -226,10 +226,17 @@ def refit_each_layer(
     return replace(plan, C=C, D_change=D_change, sequences=sequences)
 
 
-def check_ratio(ratio: float) -> None:
+SHARES = {
+    "ratio": "of states to prune",
+    "width": 'of features to prune, or "auto"',
+    "operations": "of a step's operations that stays",
+}
+
+
+def check_ratio(ratio: float, name: str = "ratio") -> None:
     """Refuse what is not a share, before anything is computed for it."""
     if not is_share(ratio):
-        raise InputError(f"ratio is the share of states to prune, from 0 to 1; got {ratio!r}.")
+        raise InputError(f"{name} is the share {SHARES[name]}, from 0 to 1; got {ratio!r}.")
 
 
 def check_request(method: Method, limits: Limits, seed: int) -> None:

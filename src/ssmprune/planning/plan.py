@@ -254,7 +254,9 @@ def _features(tensors: Mapping[str, NDArray[Any]]) -> Features | None:
         return None
     for mask in (keep, units):
         if mask is not None and (mask.dtype != bool or mask.shape != keep.shape or mask.ndim != 1 or not mask.any()):
-            raise InputError(f"A mask of features is {mask.dtype} {mask.shape}, expected bool (width,), some of them True.")
+            raise InputError(
+                f"A mask of features is {mask.dtype} {mask.shape}, expected bool (width,), some of them True."
+            )
     arrays = {name.removeprefix("narrow/"): array for name, array in tensors.items() if name.startswith("narrow/")}
     return Features(keep, units, arrays)
 
