@@ -1,13 +1,16 @@
 """Narrower models: what is deleted, what the readers take over, and what held-out data have to say."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 import torch
 
+import ssmprune as sp
 from ssmprune import Classifier, Sequences
 from ssmprune.models.config import Config
+from ssmprune.models.costs import operations
 from ssmprune.narrowing import RIDGE, Narrowing, Reader, Sums, narrower, rank
 from ssmprune.planning.plan import Features
 
@@ -214,3 +217,90 @@ def test_held_out_errors_are_hardly_ever_above_those_of_deletion():
             )
         worse.append(fitted / deleted - 1)
     assert max(worse) < 0.01
+
+
+@pytest.fixture
+def digits():
+    """Return a model and sequences; S4D's narrower models must also stream, quantise and compile."""
+    model = build(width=12, states=(10, 10)).float()
+    return model, [torch.randn(60, 20, 2)]
+
+
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_a_narrower_model_is_an_ordinary_one(tmp_path, family):
+    model = build(family=family, width=WIDTH).float()
+    x = torch.randn(60, 20, 2)
+    small = sp.prune(model, 0.5, width=0.5, data=[x])
+    assert (model.config.width, small.config.width) == (WIDTH, WIDTH // 2)
+    assert small.history[-1].endswith("3 of 6 features, on 60 sequences")
+    path = tmp_path / "small.safetensors"
+    sp.save(small, path)
+    again = sp.load(path)
+    with torch.no_grad():
+        answers = small(x)
+        assert torch.equal(again(x), answers)
+        assert torch.allclose(small.stream(x)[0][:, -1], answers, atol=1e-5)
+    np.testing.assert_allclose(sp.compile(again)(x.numpy()), answers.numpy(), atol=1e-5)
+    assert sp.quantize(again, bits=8).grid is not None
+    small.train()(x).sum().backward()
+
+
+def test_plans_replay_features(tmp_path, digits):
+    model, data = digits
+    work = sp.Pruning(model, width=0.5, data=data)
+    plan = work.plan(0.5)
+    plan.save(tmp_path / "plan")
+    again = sp.Plan.load(tmp_path / "plan")
+    assert str(again) == str(plan)
+    pruned, replayed = work.shrink(plan), sp.shrink(model, again)
+    assert all(torch.equal(one, two) for one, two in zip(pruned.parameters(), replayed.parameters(), strict=True))
+    with pytest.raises(sp.InputError, match="features too"):
+        sp.mask(model, again)
+    with pytest.raises(sp.InputError, match="make a new plan"):
+        sp.shrink(build(width=8).float(), again)
+
+
+def test_operations_are_what_stays_of_a_step(digits):
+    model, data = digits
+    for share in (0.7, 0.3):
+        small = sp.prune(model, operations=share, data=data)
+        assert 0.5 * share < operations(small.config) / operations(model.config) <= share
+
+
+def test_a_mix_is_the_cheapest_of_all(digits):
+    """Twin: try all widths with all ratios, not only the widest that fits."""
+    model, data = digits
+    work = sp.Pruning(model, width="auto", data=data)
+    costs = np.concatenate([[0], np.cumsum(work.narrowing.ranking[1])])
+    found = {}
+    for ratio in np.linspace(0, 1, 51):
+        config, lost = work._without_states(ratio)
+        for width in range(1, 13):
+            narrow = dataclasses.replace(config, width=width)
+            if operations(narrow) <= 0.4 * operations(model.config):
+                found[float(ratio), width] = lost + costs[12 - width]
+    assert found[work.narrowing.mix(0.4, work._without_states)] == min(found.values())
+
+
+def test_budgets_search_states_and_features_together(digits):
+    model, data = digits
+    whole = sum(tensor.numel() for tensor in model.state_dict().values()) * 4 / 1e6
+    small = sp.prune(model, sp.max_memory(0.4 * whole), width="auto", data=data)
+    assert small.config.width < 12
+    assert sum(tensor.numel() for tensor in small.state_dict().values()) * 4 / 1e6 <= 0.4 * whole
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model, data: sp.prune(model, 0.5, width=0.5), "give data"),
+        (lambda model, data: sp.prune(model, 0.5, width=1.5, data=data), "share of features to prune, or .auto."),
+        (lambda model, data: sp.prune(model, operations=-1, data=data), "operations that stays, from 0 to 1"),
+        (lambda model, data: sp.prune(model, 0.5, operations=0.5, data=data), "not both"),
+        (lambda model, data: sp.prune(model, sp.max_energy(0.1), width=0.5, data=data), "features must stay"),
+        (lambda model, data: sp.prune(sp.S5Layer(2, 4), 0.5, width=0.5, data=data), "own classifiers; this is S5Layer"),
+    ],
+)
+def test_what_cannot_be_narrowed_is_refused(digits, call, message):
+    with pytest.raises(sp.InputError, match=message):
+        call(*digits)

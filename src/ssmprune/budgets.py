@@ -66,6 +66,7 @@ class Budget(Goal):
     unit: ClassVar[str] = ""
     grows_with_ratio: ClassVar[bool] = True  # True for losses; False for size and time
     on_grid_first: ClassVar[bool] = False  # try the ratios of the paper before bisecting, as values may jump
+    of_layers: ClassVar[bool] = False  # measures layer by layer, and needs all features for it
     starts_from_layers: ClassVar[bool] = False  # the search starts where layers re-fitted one by one keep the budget
     meaning: ClassVar[str] = ""  # of the limit, for the error about a negative or too large one; "": any is right
     most: ClassVar[float] = math.inf
@@ -166,6 +167,12 @@ def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | 
     finish: what will be done to the pruned model, given the calibration data, or None where its size alone counts; the
         budgets are then those of the finished model.
     """
+    for budget in budgets if pruning.width else ():
+        if budget.of_layers:
+            raise InputError(
+                f"{budget.name} compares the layers of two models state by state, so features must stay: leave out "
+                "width, or limit the answers, by max_loss or max_error."
+            )
     losses = [budget for budget in budgets if budget.grows_with_ratio]
     sizes = [budget for budget in budgets if not budget.grows_with_ratio]
     trials = _Trials(pruning, finish)
@@ -325,7 +332,7 @@ class max_energy(Budget):
     True
     """
 
-    name, starts_from_layers = "max_energy", True
+    name, of_layers, starts_from_layers = "max_energy", True, True
     meaning, most = "max_energy is a share of a layer's output energy, from 0 to 1", 1.0
 
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
@@ -344,7 +351,7 @@ class max_gain(Budget):
     0.1
     """
 
-    name, meaning = "max_gain", "max_gain is a share of a layer's gain, from 0"
+    name, of_layers, meaning = "max_gain", True, "max_gain is a share of a layer's gain, from 0"
 
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
         """Compare the layers of two models."""

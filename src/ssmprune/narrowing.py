@@ -66,11 +66,11 @@ def narrower(model: Classifier, features: Features) -> Classifier:
     states = tuple(len(arrays[f"layers.{place}.ssm.pole_re"]) for place in range(model.config.depth))
     with torch.device("meta"):
         narrow = Classifier(replace(model.config, width=features.kept, states=states))
-    like, tensors = model.decoder.weight, {name: torch.tensor(array) for name, array in arrays.items()}
-    narrow.load_state_dict(
-        {name: tensor.to(like if tensor.is_floating_point() else like.device) for name, tensor in tensors.items()},
-        assign=True,
-    )
+    like, tensors = model.decoder.weight, {}
+    for name, array in arrays.items():
+        copy = torch.from_numpy(array).clone(memory_format=torch.contiguous_format)  # has strides even when empty
+        tensors[name] = copy.to(like if copy.is_floating_point() else like.device)
+    narrow.load_state_dict(tensors, assign=True)
     narrow.history = model.history
     if model.grid is not None and features.arrays:
         narrow.record("narrowed, in floats again")
@@ -370,10 +370,10 @@ class _Refit:
 
     def _fit_norm(self, norm: BatchNorm | nn.LayerNorm, wanted: list[Tensor], given: list[Tensor]) -> None:
         """Scale and shift what a norm gives to what is wanted, each feature by itself."""
-        steps, sums = 0, 0.0
+        steps, sums = 0, torch.zeros(())
         for target, value, counted in zip(wanted, given, self.work.counted, strict=True):
             t, v = (each[counted].double().flatten(0, -2) for each in (target, value))
-            steps, sums = steps + len(v), sums + torch.stack([v.sum(0), t.sum(0), (v * v).sum(0), (v * t).sum(0)])
+            steps, sums = steps + len(v), sums.to(v) + torch.stack([v.sum(0), t.sum(0), (v * v).sum(0), (v * t).sum(0)])
         v, t, vv, vt = sums / steps
         variance = vv - v * v
         scale = torch.where(variance > 0, (vt - v * t) / variance, 1.0)

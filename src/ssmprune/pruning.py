@@ -262,7 +262,10 @@ class Pruning(Generic[Model]):
         self.limits.check(self.systems)
         self.batches = None if self.data is None else take(self.data, self.sequences)
         if self.width and self.batches is None:
-            raise InputError("Which features others can replace, data say: give data with width or operations.")
+            raise InputError(
+                "Features are chosen and their readers re-fitted on data: give data (on the command line --calibrate) "
+                "with width and operations."
+            )
         if self.width:
             need_classifier(self.model)
         refuse_beyond_memory(self.memory)

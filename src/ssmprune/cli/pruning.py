@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.console import Group
 
 from .. import budgets, tasks
@@ -70,6 +70,18 @@ class InspectOptions:
     unstable: Unstable = "refuse"
 
 
+def parse_width(_: Any, tokens: Sequence[Token]) -> float | str:
+    """Read a share, or "auto"."""
+    text = tokens[0].value
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise ValueError(f'expected a share from 0 to 1, or "auto"; got {text!r}.') from None
+
+
+Width = Annotated[float | Literal["auto"], Parameter(converter=parse_width)]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PruningOptions:
@@ -79,6 +91,10 @@ class PruningOptions:
     """Where to write the smaller model."""
     ratio: Annotated[float | None, Parameter(alias="-r")] = None
     """Share of all states to prune, from 0 to 1; or give one or more of the budgets below."""
+    width: Width = 0.0
+    """Share of the features to prune as well, on data of --calibrate; "auto" lets budgets weigh both."""
+    operations: float | None = None
+    """In place of a ratio: the share of a step's operations that stays; states and features go."""
     max_loss: float | None = None
     """Points of accuracy that may be lost on validation data."""
     max_energy: float | None = None
@@ -236,19 +252,24 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
     pruning = Pruning(
         load(checkpoint),
         None if options.method is None else one_of("method", options.method, named()),
+        width="auto" if options.operations is not None else options.width,
         data=options.calibration.load(checkpoint),
         limits=Limits(options.exclude, options.cap, options.floor, options.round_to),
         unstable=options.unstable,
         sequences=None,  # `sequences` of them were chosen at random already
     )
-    if (options.ratio is None) == (not given):
-        came = " and ".join(map(flag, ["ratio", *given])) if given else "none"
+    ratio = options.ratio if options.operations is None else 1 - options.operations
+    if (options.ratio is not None) + (options.operations is not None) + bool(given) != 1:
+        asked = [name for name in ("ratio", "operations") if getattr(options, name) is not None]
+        came = " and ".join(map(flag, [*asked, *given])) or "none"
         words = ", ".join(map(flag, BUDGETS))
-        raise InputError(f"Say how far to prune with --ratio, or with one or more of {words}; got {came}.")
+        raise InputError(
+            f"Say how far to prune with --ratio, with --operations, or with one or more of {words}; got {came}."
+        )
     if pruning.memory > ANNOUNCED_MEMORY:
         say(f"Planning takes up to {pruning.memory / 1e9:.1f} GB of memory.")
-    if options.ratio is not None:
-        return Found(options.ratio, pruning.plan(options.ratio), {}, pruning, finish)
+    if ratio is not None:
+        return Found(ratio, pruning.plan(ratio), {}, pruning, finish)
     others: dict[str, list[Any]] = {}  # what these budgets measure with
     if "max_loss" in given:
         trials = most_trials(pruning.states) + (finish is not None)  # the unpruned model may be finished as well

@@ -2,8 +2,8 @@
 
 A `Classifier` is built from a `Config`, which states the number of states of every layer, so that a smaller model
 is an ordinary model. `layers` has S5 and S4D; `s5_kernel` and `s4d_kernel` compute whole sequences. `classifier` puts
-layers into blocks, between a norm and a gate, and stacks these. `config` says what a model is made of, `checkpoint`
-saves and loads it and tells its size.
+layers into blocks, between a norm and a gate, and stacks these. `config` says what a model is made of, `costs`
+what a step of it takes, `checkpoint` saves and loads it and tells its size.
 
 Classes are imported when they are asked for, so that `import ssmprune` does not import torch.
 """
