@@ -201,6 +201,7 @@ def test_fits_are_least_squares():
     assert sums.error(np.vstack([without, [0, 0]])) == pytest.approx(np.square(r - z @ without).sum())
 
 
+@pytest.mark.slow
 def test_held_out_errors_are_hardly_ever_above_those_of_deletion():
     worse = []
     for seed, (family, activation, few) in enumerate(
