@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,10 +38,10 @@ class Sequences(NamedTuple):
         return Sequences(self.x[which], None if self.lengths is None else self.lengths[which])
 
 
-def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequences]:
+def take(batches: Iterable[Any], sequences: int | None = SEQUENCES, most_bytes: float = math.inf) -> list[Sequences]:
     """Return the inputs alone, as tensors, of the first `sequences` sequences; None takes all.
 
-    No more batches are drawn than needed.
+    No more batches are drawn than needed, and none after `most_bytes` are full.
 
     >>> import torch
     >>> loader = ((torch.zeros(30, 784, 1), "labels") for _ in range(1000))
@@ -60,10 +61,10 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES) -> list[Sequ
         inputs = _inputs(batch).rows(slice(left))
         if len(inputs.x):
             taken.append(inputs)
-        if left is not None:
-            left -= len(inputs.x)
-            if not left:
-                break
+        most_bytes -= inputs.x.nbytes
+        left = None if left is None else left - len(inputs.x)
+        if left == 0 or most_bytes <= 0:
+            break
     if not taken:
         raise InputError("Calibration needs at least one sequence; the batches were empty.")
     return taken

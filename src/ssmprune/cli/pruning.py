@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..recovery import Recovered
 
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
-RECOVERY_SEQUENCES = 8000
+RECOVERY_SEQUENCES = 1_000_000  # all there are, of most data
 ANNOUNCED_MEMORY = 100_000_000  # bytes
 UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
 BUDGETS = ("max_energy", "max_gain", "max_loss", "max_memory", "max_latency")
@@ -174,7 +174,7 @@ class RecoverOptions(CalibrationOptions):
     minutes: float = 5.0
     """Longest time it may take."""
     sequences: Annotated[int, at_least(4), Parameter(group=MORE)] = RECOVERY_SEQUENCES
-    """How many sequences to learn from."""
+    """How many sequences to learn from at most."""
 
 
 def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions()) -> Report:  # noqa: B008 (frozen)

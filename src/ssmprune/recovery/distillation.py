@@ -35,7 +35,7 @@ What = Literal["all", "states"]
 BATCH = 32  # sequences of a step
 FEWEST = 8  # sequences of a step if they are long: steps of 32 would be too few in some minutes to learn anything
 STEPS_PER_PASS = 2**15  # of all sequences of a backward pass together: bounds the memory
-SEQUENCES = 8000  # more than a few minutes of learning can see
+HELD_BYTES = 2**31  # of inputs, which recovery looks at more than once
 PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
 FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
@@ -65,7 +65,7 @@ def recover(
 
     small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
     model: the whole model it was pruned from, which teaches it.
-    data: batches or a DataLoader, as for `collect`, but many: up to 8,000 sequences are used, some of them held out.
+    data: batches or a DataLoader, as for `collect`, but many: all are used, up to 2 GB, some of them held out.
     minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model
         on every machine that is as fast as two CPU cores.
     what: "all" lets every parameter learn, "states" those of the SSM layers only.
@@ -359,7 +359,7 @@ class Recovery(Generic[Model]):
 
 def batches(data: Iterable[Any]) -> list[Sequences]:
     """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
-    joined = _join(take(data, SEQUENCES))
+    joined = _join(take(data, None, HELD_BYTES))
     size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
     cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
     if len(cut) < 2:
