@@ -11,7 +11,7 @@ from ssmprune.deploy.c import export_c
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
 
 
 def make(seed, family, **options):

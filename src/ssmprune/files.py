@@ -35,27 +35,34 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     A temporary file in the same folder is filled, flushed to the disk and renamed over the target, so of several
     processes that write the same target one wins, with a whole file. A symbolic link stays one: its target is written.
     """
-    path = Path(path)
-    temporary = None
+    write_together({Path(path): content})
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write several files as `write_atomically` does: none is renamed before all are on the disk."""
+    temporaries: dict[Path, str] = {}
+    path = Path()
     try:
-        path = _without_links(path)
-        _refuse_other_than_file(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = None
-        _flush_folder(path.parent)
-        _remove_abandoned(path)
+        for path in map(_without_links, contents):
+            _refuse_other_than_file(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in zip(map(_without_links, contents), contents.values(), strict=True):
+            handle, temporaries[path] = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporaries[path], 0o644)
+        for path in list(temporaries):
+            os.replace(temporaries[path], path)
+            del temporaries[path]
+            _flush_folder(path.parent)
+            _remove_abandoned(path)
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"Cannot write {path}: {reason}. Whatever was there before is untouched.") from error
     finally:
-        if temporary is not None:
+        for temporary in temporaries.values():
             Path(temporary).unlink(missing_ok=True)
 
 

@@ -120,6 +120,72 @@ def test_names_that_begin_as_those_of_the_engine_do(stem, tmp_path):
     subprocess.run(["cc", *STRICT, "-c", f"{stem}.c"], cwd=tmp_path, check=True)
 
 
+def test_no_name_of_the_engine_is_taken_twice(tmp_path):
+    """`next` would make `next_step` a function twice, `panels_of` and `decoder` as well."""
+    models = [make(1, "s5"), make(3, "s4d", bidirectional=True), quantize(make(4, "s5", tokens=True, retrieval=True))]
+    taken = set()
+    for model in models:
+        written = sources(model, calls=True)
+        words = set(re.findall(r"\w+", written.c + written.header))
+        endings = {word.lower().removeprefix("model") for word in words if word.lower().startswith("model_")}
+        taken |= {word[: -len(end)].lower() for word in words for end in endings if word.lower().endswith(end)}
+    names = sorted(filter(None, taken - {"model", "_"}))
+    assert {"next", "panels_of", "decoder"} <= set(names)
+    for name in names:
+        for i, model in enumerate(models):
+            (tmp_path / f"{name}_{i}.c").write_text((written := sources(model, name, f"{name}_{i}.h", calls=True)).c)
+            (tmp_path / f"{name}_{i}.h").write_text(written.header)
+    command = ["cc", *STRICT, "-DSSMPRUNE_MAIN", "-fsyntax-only", *sorted(path.name for path in tmp_path.glob("*.c"))]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stderr == ""
+
+
+def test_a_header_of_another_model_is_refused(tmp_path):
+    """As a kill between the two files would leave it: the state might be too small."""
+    for seed in (1, 2):
+        (tmp_path / str(seed)).mkdir()
+        export_c(make(seed, "s5"), tmp_path / str(seed) / "digits.c")
+    shutil.copy(tmp_path / "2" / "digits.h", tmp_path / "1" / "digits.h")
+    command = ["cc", *STRICT, "-c", "digits.c"]
+    result = subprocess.run(command, cwd=tmp_path / "1", capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "digits.h belongs to another model; export both files again" in result.stderr
+    subprocess.run(command, cwd=tmp_path / "2", check=True)
+
+
+def test_a_full_disk_leaves_both_files_as_they_were(tmp_path, monkeypatch):
+    export_c(make(1, "s5"), tmp_path / "digits.c")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    flushed = []
+
+    def full_at_the_second_file(handle):
+        flushed.append(handle)
+        if len(flushed) == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ssmprune.files.os.fsync", full_at_the_second_file)
+    with pytest.raises(sp.InputError, match="No space left on device"):
+        export_c(make(2, "s5"), tmp_path / "digits.c")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "last"}, {"tokens": True, "retrieval": True}])
+def test_the_header_says_what_a_caller_must_know(options, tmp_path):
+    model = make(1, "s4d", **options)
+    export_c(model, tmp_path / "digits.c", origin='my model_1.safetensors */ "\n#error')
+    header = (tmp_path / "digits.h").read_text()
+    for words in (
+        f"written by ssmprune {sp.__version__}. From: my model_1.safetensors _ _error.",
+        "scale them as those were that the model was trained on",
+        "Logit k is that of class k, as the training labels count classes, from 0",
+        "Re-entrant:",
+    ):
+        assert words in header
+    size = re.search(r"A stream, (\d+) bytes", header)[1]
+    check = f'#include "digits.h"\nint check[sizeof(digits_state) == {size} ? 1 : -1];\n'
+    (tmp_path / "size.c").write_text(check)
+    subprocess.run(["cc", *STRICT, "-c", "size.c", "digits.c"], cwd=tmp_path, check=True)
+
+
 def array_of(text, name):
     """The numbers of a constant array."""
     return [int(number, 0) for number in re.search(rf" {name}\[\d+\] = {{(.*?)}};", text, re.DOTALL)[1].split(",")]

@@ -5,6 +5,7 @@ of models. `reading` turns a model into discretised arrays, `packing` lays them 
 `source` puts the file of one model together, with the branches that are live for it alone.
 """
 
+from .source import Sources as Sources
 from .source import export_c as export_c
 from .source import sources as sources
 from .source import takes_standard_header as takes_standard_header

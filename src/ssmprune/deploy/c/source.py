@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ... import __version__
 from ...errors import InputError
-from ...files import write_atomically
+from ...files import write_together
 from . import packing
 from .packing import padded, padded_row
 from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
@@ -37,10 +39,21 @@ class Sources(NamedTuple):
     prefix: str  # of every public name
 
 
-def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None = None) -> None:
+class Parts(NamedTuple):
+    """What fills the texts of `engine/`."""
+
+    features: Mapping[str, bool]  # the answers to the conditions of the preprocessor
+    words: Mapping[str, object]  # of comments
+    public_sizes: Mapping[str, object]  # macros of the header
+    sizes: Mapping[str, object]  # macros of the C file
+    weights: str
+
+
+def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None = None, *, origin: str = "") -> None:
     """Write a model as one C99 file and, beside it, its header.
 
     Functions are called after `name`, or after the file: `NAME_init`, `NAME_step`, `NAME_run` (see the header).
+    origin: where the model comes from, for the header.
     Nothing but libm is needed. `cc -O3 -DSSMPRUNE_MAIN model.c -lm` makes a program that reads numbers from stdin.
 
     >>> import tempfile
@@ -57,9 +70,8 @@ def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None =
         raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
     if takes_standard_header(path.stem):
         raise InputError(f"{path.name} would get a header {header.name}, which C has already; give it another name.")
-    written = sources(model, name or path.stem, header.name)
-    write_atomically(header, written.header.encode("ascii"))
-    write_atomically(path, written.c.encode("ascii"))
+    written = sources(model, name or path.stem, header.name, origin=origin)
+    write_together({path: written.c.encode("ascii"), header: written.header.encode("ascii")})
 
 
 def takes_standard_header(stem: str) -> bool:
@@ -67,21 +79,41 @@ def takes_standard_header(stem: str) -> bool:
     return re.fullmatch(STANDARD_HEADERS, stem.lower()) is not None
 
 
-def sources(model: Classifier, name: str = "model", header: str = "model.h", *, calls: bool = False) -> Sources:
+def sources(
+    model: Classifier, name: str = "model", header: str = "model.h", *, origin: str = "", calls: bool = False
+) -> Sources:
     """Return a model's C file, which includes `header`, and that header; at its end, a program to try it with.
 
     calls: with the functions for many sequences at once, which Python calls.
     """
-    prefix, writer = identifier(name), Writer(numbers_of(model), calls=calls)
+    writer = Writer(numbers_of(model), calls=calls)
+    parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables())
+    return assemble(("engine.c", "model.h"), parts, name, header, origin)
+
+
+def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origin: str) -> Sources:
+    """Return texts of `engine/`, a C file and its header, with their parts filled in.
+
+    The C file refuses to be compiled with the header of another model, whose state may be smaller.
+    """
+    templates = [(files(__package__) / "engine" / text).read_text("ascii") for text in texts]
+    prefix = free_prefix(identifier(name), "".join(templates))
+    digest = "0x" + blake2b(repr((templates, parts)).encode(), digest_size=4).hexdigest()
+    check = f'#if MODEL_DIGEST != {digest}\n#error "{header} belongs to another model; export both files again"\n#endif'
+    public = {"MODEL_DIGEST": f"{digest} /* of both files, which belong together */", **parts.public_sizes}
     includes = {
         "model.h": f'#include "{header}"',
-        "public_sizes.h": rename(defines(writer.public_sizes()), prefix),
-        "sizes.h": defines(writer.sizes()),
-        "weights.h": writer.tables(),
+        "public_sizes.h": rename(defines(public), prefix),
+        "sizes.h": rename(f"{check}\n{defines(parts.sizes)}", prefix),
+        "weights.h": parts.weights,
     }
-    words = writer.comments(prefix.upper()) | {"HEADER": header}
-    texts = ((files(__package__) / "engine" / name).read_text("ascii") for name in ("engine.c", "model.h"))
-    live = (rename(live_branches(text, writer.features), prefix) for text in texts)
+    words = {key: rename(str(value), prefix) for key, value in parts.words.items()}
+    words |= {
+        "HEADER": header,
+        "VERSION": __version__,
+        "ORIGIN": re.sub(r"[^\w .,;:()\[\]-]+", "_", origin or "a model in memory", flags=re.A),
+    }
+    live = (rename(live_branches(text, parts.features), prefix) for text in templates)
     c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
     return Sources(c, h, prefix)
 
@@ -173,12 +205,10 @@ class Writer:
         longest = max([self.row, *self.drives, 0 if config.tokens else padded(config.inputs)])
         return longest, max(longest, padded(4 * config.width) if config.retrieval else 0)
 
-    def comments(self, prefix: str) -> dict[str, object]:
+    def comments(self) -> dict[str, object]:
         """Return what comments say of this model."""
         config = self.config
-        answer = (
-            f"{prefix}_FEATURES numbers that stand for the document" if config.retrieval else f"{prefix}_OUTPUTS logits"
-        )
+        answer = "MODEL_FEATURES numbers that stand for the document" if config.retrieval else "MODEL_OUTPUTS logits"
         each_step = config.pooling == "none"
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
@@ -187,10 +217,11 @@ class Writer:
             "WIDTH": config.width,
             "PAIRS": " ".join(map(str, config.states)),
             "ABOUT_WEIGHTS": self._about_weights(),
+            "STATE_BYTES": self.state_bytes,
             "STACK": FLOAT * (max([self.row, *self.drives]) + rows * self.row),
             "TAKEN_OUT": FLOAT * self._longest()[1],
             "UNPACKED": 2 * FLOAT * self._longest()[0] * packing.PANEL,
-            "A_STEP": "one token" if config.tokens else f"{prefix}_INPUTS numbers",
+            "A_STEP": "one token" if config.tokens else "MODEL_INPUTS numbers",
             "OUT_WHOLE": f"{answer} for each valid step" if each_step else answer,
             "OUT_STEP": answer if each_step else f"{answer}, of the sequence so far",
             "OUT_RUN": f"{answer} for each of them" if each_step else f"{answer}, of the sequence so far",
@@ -206,6 +237,12 @@ class Writer:
             return text
         reason = "times B, as loops need it, it takes less room than whole numbers with a complex B beside them"
         return f"{text}   So is C: {reason}.\n"
+
+    @property
+    def state_bytes(self) -> int | None:
+        """How much a stream remembers from one step to the next; None for a model that needs whole sequences."""
+        pooled = 6 * self.row + FLOAT if self.features["MEAN"] else 0  # a sum and 16 bits of a feature, and a count
+        return None if self.config.bidirectional else FLOAT * max(1, sum(self._states())) + pooled
 
     def _states(self) -> list[int]:
         """Return how many floats the state of each layer takes."""
@@ -301,6 +338,17 @@ def identifier(name: str) -> str:
     if not plain:
         return "model"
     return plain if plain[0].isalpha() else f"model_{plain}"
+
+
+def free_prefix(prefix: str, text: str) -> str:
+    """Return a prefix that makes of no public name a name that the text has already.
+
+    >>> free_prefix("next", "static int next_step; void model_step(void);")
+    'model_next'
+    """
+    words = set(re.findall(r"\w+", text))
+    public = {word for word in words if word.lower().startswith("model_")}
+    return f"model_{prefix}" if {rename(word, prefix) for word in public} & (words - public) else prefix
 
 
 def floats(name: str, values: Array) -> str:

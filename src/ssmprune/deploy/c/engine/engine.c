@@ -604,7 +604,8 @@ static void encode(const int32_t *in, float *x, int steps) {
     for (int t = 0; t < steps; t++)
         if (in[t] >= 0 && in[t] < MODEL_INPUTS)
 #if INTEGERS
-            for (int i = 0; i < ROW; i++) x[t * ROW + i] = EMBEDDING_SCALE[in[t]] * EMBEDDING[(size_t)in[t] * ROW + i];
+            for (size_t i = 0; i < ROW; i++)
+                x[(size_t)t * ROW + i] = EMBEDDING_SCALE[in[t]] * (float)EMBEDDING[(size_t)in[t] * ROW + i];
 #else
             memcpy(x + t * ROW, EMBEDDING + (size_t)in[t] * ROW, ROW * sizeof *x);
 #endif
@@ -624,16 +625,16 @@ static void decode(const float *features, float *logits) {
 #if RETRIEVAL
 
 void model_compare(const float *a, const float *b, float *logits) {
-    float joint[4 * WIDTH], hidden[ROW];
+    float joint[4 * WIDTH], features[ROW];
     for (int i = 0; i < WIDTH; i++) {
         joint[i] = a[i];
         joint[WIDTH + i] = b[i];
         joint[2 * WIDTH + i] = a[i] - b[i];
         joint[3 * WIDTH + i] = a[i] * b[i];
     }
-    product(&HIDDEN, joint, hidden, 1);
-    for (int i = 0; i < ROW; i++) hidden[i] = gelu(hidden[i]);
-    decode(hidden, logits);
+    product(&HIDDEN, joint, features, 1);
+    for (int i = 0; i < ROW; i++) features[i] = gelu(features[i]);
+    decode(features, logits);
 }
 #endif
 #if MEAN
@@ -642,16 +643,16 @@ void model_compare(const float *a, const float *b, float *logits) {
    the sum, in units of ROUNDED times its size, is kept and added the next time, so that millions of steps lose nothing
    (unless -ffast-math drops the correction). */
 #define ROUNDED (1.0f / 16777216.0f / 32000.0f) /* a sum is rounded by at most 2^-24 of its size, which is 32,000 units */
-static void add_up(float *total, int16_t *lost, const float *x, int steps) {
+static void add_up(float *total, int16_t *rounded_off, const float *x, int steps) {
     float sum[ROW] = {0};
     for (int t = 0; t < steps; t++)
         for (int i = 0; i < ROW; i++) sum[i] += x[t * ROW + i];
     for (int i = 0; i < ROW; i++) {
-        const float before = total[i], more = sum[i] + (float)lost[i] * (ROUNDED * fabsf(before));
+        const float before = total[i], more = sum[i] + (float)rounded_off[i] * (ROUNDED * fabsf(before));
         const float after = before + more, unit = ROUNDED * fabsf(after);
         const float units = unit > 0.0f ? (more - (after - before)) / unit : 0.0f;
         total[i] = after;
-        lost[i] = (int16_t)(fabsf(units) < 32767.0f ? (int)(units + 32768.5f) - 32768 : 0); /* the nearest */
+        rounded_off[i] = (int16_t)(fabsf(units) < 32767.0f ? (int)(units + 32768.5f) - 32768 : 0); /* the nearest */
     }
 }
 #endif
@@ -725,9 +726,9 @@ static void backwards(const layer *l, sequence all, size_t length, scratch *s) {
 /* The mean of the first steps. */
 static void mean(const float *x, size_t valid, float *features) {
     float total[ROW] = {0};
-    int16_t lost[ROW] = {0};
+    int16_t rounded_off[ROW] = {0};
     for (size_t at = 0; at < valid; at += BLOCK)
-        add_up(total, lost, x + at * ROW, valid - at < BLOCK ? (int)(valid - at) : BLOCK);
+        add_up(total, rounded_off, x + at * ROW, valid - at < BLOCK ? (int)(valid - at) : BLOCK);
     for (int i = 0; i < ROW; i++) features[i] = total[i] / (float)valid;
 }
 #endif
@@ -794,7 +795,7 @@ void model_run(model_state *state, const model_input *in, size_t length, float *
         encode(in + done * STRIDE, x, steps);
         advance(state, x, &s, steps);
 #if MEAN
-        add_up(state->total, state->lost, x, steps);
+        add_up(state->total, state->rounded_off, x, steps);
         state->steps += (uint32_t)steps;
 #endif
 #if EVERY_STEP

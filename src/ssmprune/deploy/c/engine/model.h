@@ -1,6 +1,12 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+/* A @FAMILY@ classifier, written by ssmprune @VERSION@. From: @ORIGIN@.
+   Inputs are taken as they come: scale them as those were that the model was trained on.
+   Logit k is that of class k, as the training labels count classes, from 0; the largest logit names the class.
+   Re-entrant: nothing is kept outside the memory that a caller hands in, so threads may call at once, each with a state
+   or a workspace that no other thread is using. */
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,13 +36,14 @@ typedef float model_input;
 #define MODEL_WORKSPACE(length) ((size_t)(length) * MODEL_FLOATS_PER_STEP)
 #else
 
-/* A stream: everything that is carried from one step to the next. Copy it to start a branch. */
+/* A stream, @STATE_BYTES@ bytes: everything that is carried from one step to the next. Copy it to start a branch. */
 typedef struct {
     float states[MODEL_STATES];
 #if MEAN
-    float total[MODEL_ROW];  /* the features of all steps, added up */
-    int16_t lost[MODEL_ROW]; /* what rounding took from each sum, in 32,000ths of the most that it can take at once */
-    uint32_t steps;      /* so far; the count holds up to four billion */
+    float total[MODEL_ROW]; /* the features of all steps, added up */
+    /* What rounding took from each sum, in 32,000ths of the most that it can take at once. */
+    int16_t rounded_off[MODEL_ROW];
+    uint32_t steps; /* so far; the count holds up to four billion */
 #endif
 } model_state;
 
