@@ -1,6 +1,9 @@
 """The C engine in Python gives the model's answers, and runs nothing that somebody else could have put there."""
 
+import copy
 import os
+import pickle
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -88,6 +91,63 @@ def test_streams(options, cache):
     ours = [stream(now) for now in x.unbind(1)]
     with torch.no_grad():
         assert close(torch.stack(ours, 1), model.stream(x)[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own(cache):
+    """As with workers of a DataLoader: the parent's threads do not survive the fork."""
+    fast, x = compile(classifier(), threads=2, cache=cache), np.ones((8, 20, 3), np.float32)
+    logits = fast(x)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        right = np.array_equal(fast(x), logits)
+        fast.close()
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    np.testing.assert_array_equal(fast(x), logits)
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda whole: pickle.loads(pickle.dumps(whole))])
+def test_copies_compute_the_same_and_outlive_the_original(twin_of, tmp_path):
+    fast, x = compile(classifier(), threads=2, cache=tmp_path), np.ones((2, 9, 3), np.float32)
+    twin, logits = twin_of(fast), fast(x)
+    fast.close()
+    np.testing.assert_array_equal(twin(x), logits)
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(sp.InputError, match="is closed"):
+        twin_of(fast)
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda whole: pickle.loads(pickle.dumps(whole))])
+def test_a_copy_of_a_stream_is_a_branch(twin_of, cache):
+    stream, zero, one = compile(classifier(), cache=cache).stream(), np.zeros((1, 3)), np.ones((1, 3))
+    stream(one)
+    branch = twin_of(stream)
+    steps = [stream(zero), stream(one)]
+    other = [branch(zero), branch(zero)]
+    np.testing.assert_array_equal(steps[0], other[0])
+    assert np.abs(steps[1] - other[1]).max() > 0
+
+
+def test_reprs_show_sizes(cache):
+    fast = compile(classifier(), threads=2, cache=cache)
+    assert repr(fast) == "Compiled(s5, 3 -> 4, width 6, states (5, 3), threads=2)"
+    assert repr(fast.stream(5)) == "Stream(5 at once, s5, 3 -> 4, width 6, states (5, 3))"
+    fast.close()
+    assert repr(fast).endswith(", closed)")
+
+
+@pytest.mark.parametrize(("tokens", "step"), [(False, [1.0, 2.0, 3.0]), (True, 2)])
+def test_a_single_stream_takes_a_step_without_its_batch(tokens, step, cache):
+    fast = compile(classifier(tokens=tokens), cache=cache)
+    expected = fast.stream()(np.array([step]))
+    for x in (step, np.array(step), torch.tensor(step)):
+        logits = fast.stream()(x)
+        assert type(logits) is (torch.Tensor if isinstance(x, torch.Tensor) else np.ndarray)
+        np.testing.assert_array_equal(logits, expected[0])
+    with pytest.raises(sp.InputError, match="shape"):
+        fast.stream(2)(step)
 
 
 def test_streams_do_not_share_their_states(cache):
@@ -290,6 +350,16 @@ def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
     with pytest.raises(sp.InputError, match="could not compile the model:\nno room"):
         compile(classifier(), cache=tmp_path / "cache")
     assert not any((tmp_path / "cache").iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF not a program", b"#!/no/such/shell\n"])
+def test_a_compiler_that_is_no_program_is_told(content, tmp_path, monkeypatch):
+    broken = tmp_path / "cc"
+    broken.write_bytes(content)
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(sp.InputError, match=f"{broken} cannot be run: "):
+        compile(classifier(), cache=tmp_path / "cache")
 
 
 def test_libraries_are_kept_in_the_cache_of_the_user(monkeypatch, tmp_path):

@@ -133,7 +133,7 @@ def _build(sources: Mapping[str, str], command: list[str], folder: Path, key: st
             (Path(name) / file).write_text(text, "ascii")
         to_compile = [file for file in sources if file.endswith(".c")]
         line = [*command, *to_compile, "-lm", "-o", built.name]
-        result = subprocess.run(line, cwd=name, capture_output=True, text=True)
+        result = _run(line, name)
         if result.returncode:
             raise InputError(f"{command[0]} could not compile the model:\n{result.stderr[-2000:]}")
         os.chmod(built, 0o700)
@@ -148,7 +148,15 @@ def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:
 
 @cache
 def _version(*program: str) -> str:
-    return subprocess.run([*program, "--version"], capture_output=True, text=True).stdout
+    return _run([*program, "--version"]).stdout
+
+
+def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    except OSError as error:  # a file with the name of a compiler need not be a program
+        reason = error.strerror or error
+        raise InputError(f"{command[0]} cannot be run: {reason}. Install gcc or clang, or mend PATH.") from error
 
 
 @cache

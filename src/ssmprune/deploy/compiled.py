@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, one_of
-from ..models.config import check_lengths
+from ..models.config import Config, check_lengths
 from . import build
-from .c import sources
+from .c import Sources, sources
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,6 +31,7 @@ Array = NDArray[Any]
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
 SHARES = 4  # slices of a batch per thread, so that no thread waits long for the others
 ENGINES = ("torch", "compiled", "auto")
+Forward: TypeAlias = Callable[..., "Tensor"]  # from a batch, and perhaps its lengths, to logits, as a model
 
 
 def compile(model: Classifier, *, threads: int | None = None, cache: str | os.PathLike[str] | None = None) -> Compiled:
@@ -50,22 +51,30 @@ def compile(model: Classifier, *, threads: int | None = None, cache: str | os.Pa
     """
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InputError(f"A model needs at least one thread, a whole number, not {threads!r}.")
-    return Compiled(model, threads or _cores(), None if cache is None else Path(cache))
+    return _compile(model, threads or _cores(), None if cache is None else Path(cache))
+
+
+def _compile(model: nn.Module, threads: int, cache: Path | None) -> Compiled:
+    from ..models.classifier import Classifier
+
+    if not isinstance(model, Classifier):
+        raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
+    return Compiled(model.config, sources(model, calls=True), threads, cache)
 
 
 class Compiled:
-    """A classifier in C. It computes what the model's `forward` does, without gradients."""
+    """A classifier in C. It computes what the model's `forward` does, without gradients.
 
-    def __init__(self, model: Classifier, threads: int, cache: Path | None) -> None:
-        """Write, build and load the C."""
-        from ..models.classifier import Classifier
+    Copies and pickles hold the C text; what loads them finds the library in the folder `cache`, or builds it again.
+    """
 
-        if not isinstance(model, Classifier):
-            raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
-        self.config, self.threads = model.config, threads
-        text = sources(model, calls=True)
+    def __init__(self, config: Config, text: Sources, threads: int, cache: Path | None) -> None:
+        """Build and load the C."""
+        self.config, self.threads = config, threads
+        self._text, self._cache = text, cache
         library = build.load({"model.c": text.c, "model.h": text.header}, cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: threads do not survive a fork
         self._room = _function(library, "room", SIZE)
         self._room.restype = SIZE
         self._sequences = _function(library, "sequences", POINTER, POINTER, SIZE, SIZE, POINTER, POINTER)
@@ -73,7 +82,15 @@ class Compiled:
             self._steps = _function(library, "steps", POINTER, SIZE, POINTER, POINTER)
         if self.config.retrieval:
             self._compare = _function(library, "compare", POINTER, POINTER, POINTER)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how to make another: from the same C."""
+        self._refuse_closed()
+        return Compiled, (self.config, self._text, self.threads, self._cache)
+
+    def __repr__(self) -> str:
+        """Show the sizes at a glance."""
+        return f"Compiled({_sizes(self.config)}, threads={self.threads}{', closed' if self._library is None else ''})"
 
     @property
     def answer(self) -> int:
@@ -95,7 +112,8 @@ class Compiled:
         out = np.zeros((batch, *each, self.answer), np.float32)
         share = -(-batch // (SHARES * self.threads)) if self.threads > 1 else batch
         parts = [slice(at, at + share) for at in range(0, batch, share)]
-        for _ in (self._pool.map if self._pool else map)(lambda p: self._run(values[p], valid[p], out[p]), parts):
+        pool = self._pools.get(os.getpid()) or self._pools.setdefault(os.getpid(), ThreadPoolExecutor(self.threads))
+        for _ in (map if self.threads == 1 else pool.map)(lambda p: self._run(values[p], valid[p], out[p]), parts):
             pass  # what went wrong in a thread is raised here
         return _like(x, self._head(out))
 
@@ -111,8 +129,8 @@ class Compiled:
         """Give back threads and memory; after that the model and its streams refuse to be called."""
         if self._library is None:
             return
-        if self._pool:
-            self._pool.shutdown()
+        if pool := self._pools.pop(os.getpid(), None):
+            pool.shutdown()
         build.unload(self._library)
         self._library = None
 
@@ -159,31 +177,35 @@ class Compiled:
 
 
 class Stream:
-    """Sequences that arrive step by step, at the same pace."""
+    """Sequences that arrive step by step, at the same pace. A copy is a branch, which goes on by itself."""
 
-    def __init__(self, compiled: Compiled, batch: int) -> None:
-        """Start `batch` sequences."""
+    def __init__(self, compiled: Compiled, batch: int, states: Array | None = None) -> None:
+        """Start `batch` sequences, or go on from their states."""
         self._compiled, self._batch = compiled, batch
         room = batch * (compiled.state_bytes or 0) // 4
-        self._states = np.zeros(room, np.float32)  # as `model_init` leaves them
-        self._at = _at(self._states)
+        self._states = np.zeros(room, np.float32) if states is None else states  # zeros as `model_init` leaves them
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Say how to make a branch."""
+        return Stream, (self._compiled, self._batch, self._states.copy())
+
+    def __repr__(self) -> str:
+        """Show the sizes at a glance."""
+        return f"Stream({self._batch} at once, {_sizes(self._compiled.config)})"
 
     def __call__(self, x: Any) -> Any:
-        """Return the logits so far after one more step x (batch, inputs), or tokens (batch,)."""
-        values = self._compiled._read(x, one_step=True)
+        """Return the logits so far after one more step x (batch, inputs), or tokens (batch,).
+
+        A single sequence may come without its batch, (inputs,) or one token, and gets (outputs,).
+        """
+        single = self._batch == 1 and np.ndim(x) == (0 if self._compiled.config.tokens else 1)
+        values = self._compiled._read(_numpy(x)[None] if single else x, one_step=True)
         if len(values) != self._batch:
             raise InputError(f"Expected a step of {self._batch} sequences, got {len(values)}.")
         out = np.empty((self._batch, self._compiled.answer), np.float32)
-        self._compiled._steps(self._at, self._batch, _at(values), _at(out))
-        return _like(x, self._compiled._head(out))
-
-
-class Forward(Protocol):
-    """Computes the logits of a batch, as a model does."""
-
-    def __call__(self, x: Tensor, lengths: Tensor | None = None, /) -> Tensor:
-        """Return the logits."""
-        ...
+        self._compiled._steps(_at(self._states), self._batch, _at(values), _at(out))
+        logits = self._compiled._head(out)
+        return _like(x, logits[0] if single else logits)
 
 
 def choose_engine(engine: str) -> str:
@@ -223,7 +245,7 @@ def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forwa
     with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
         import torch
 
-        fast = Compiled(cast("Classifier", model), torch.get_num_threads(), Path(folder))
+        fast = _compile(model, torch.get_num_threads(), Path(folder))
         try:
             yield fast
         finally:
@@ -232,6 +254,10 @@ def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forwa
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _sizes(config: Config) -> str:
+    return f"{config.family}, {config.inputs} -> {config.outputs}, width {config.width}, states {config.states}"
 
 
 def _function(library: ctypes.CDLL, name: str, *kinds: type) -> Any:
