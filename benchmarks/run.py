@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 import plot
-from ssmprune.deploy.timing import processor
 from ssmprune.files import write_atomically
+from ssmprune.sweeps.timing import processor
 from table import Figure, markdown, prepare
 
 FOLDER = Path(__file__).parent

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ssmprune.deploy.timing import time_in_turns as seconds_in_turns
+from ssmprune.sweeps.timing import time_in_turns as seconds_in_turns
 
 CLEAR_PEAK = "5"  # resets VmHWM (proc(5), clear_refs)
 

@@ -13,12 +13,12 @@ import torch
 
 from ..budgets import GRID
 from ..deploy.compiled import Forward, forward
-from ..deploy.timing import time_in_turns
 from ..methods import GLOBAL_HINF, LAST, RANDOM, SURGEON, UNIFORM_HINF
 from ..models import load
 from ..models.checkpoint import parameters, stored_bytes
 from ..models.classifier import Classifier
 from ..pruning import Pruning
+from ..sweeps.timing import time_in_turns
 from ..tasks.smnist import load_sample
 from ..tasks.task import fewer
 from ..training import evaluate

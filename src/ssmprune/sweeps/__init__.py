@@ -1,8 +1,8 @@
 """Sweeps: all checkpoints pruned by all approaches at all ratios, and evaluated.
 
 `sweeping` runs a sweep, killed and resumed at will; `runners` runs its cells, here or on a Ray cluster; `store` is the
-folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one
-that makes new states.
+folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one that makes new states.
+`timing` measures calls that take turns.
 """
 
 from typing import TYPE_CHECKING

@@ -14,7 +14,6 @@ from typing import Any
 
 from ..budgets import GRID
 from ..calibration.refit import FEW
-from ..deploy.timing import machine
 from ..errors import InputError
 from ..files import check_writable
 from ..models import load
@@ -27,6 +26,7 @@ from . import approaches
 from .approaches import Subject
 from .runners import Job, Runner, local
 from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, open_results
+from .timing import machine
 
 CALIBRATION = 200  # unlabelled training sequences
 # A re-fit takes as long as its sequences have steps, so of long ones fewer are used, but never so few that the re-fit
