@@ -25,17 +25,22 @@ WIDTH = 4
 
 def s5(rng):
     layer = S5Layer(WIDTH, 6, LayerOptions(bidirectional=bool(rng.integers(2)), pole_form=rng.choice(["exp", "clip"])))
+    nearly_real(layer.pole_im, layer.B)
     return S5Adapter(), nn.Sequential(layer), torch_run, True
 
 
 def s4d(rng):
     layer = S4DLayer(WIDTH, 12, LayerOptions(bidirectional=bool(rng.integers(2)), backward_delay=int(rng.integers(2))))
+    nearly_real(layer.pole_im, layer.B)
     return S4DAdapter(), nn.Sequential(layer), torch_run, True
 
 
 def s5_pytorch(rng):
     block = s5_package().S5Block
     model = nn.Sequential(block(WIDTH, 6, bidir=bool(rng.integers(2))), block(WIDTH, 8, bidir=False))
+    for part in model.modules():
+        if "Lambda" in part._parameters:
+            nearly_real(part.Lambda.imag, part.B)
     return S5Pytorch(), model, lambda m, path, u: torch_run(m, path.removesuffix(".seq"), u), True
 
 
@@ -209,6 +214,13 @@ def dplr_kernel(A, P, B, C, dt, length):
     r10, r11 = np.array([cauchy(p, C) for p in P]), np.array([[cauchy(p, q.conj()) for q in P] for p in P])
     mended = [r01[:, k] @ np.linalg.solve(np.eye(len(P)) + r11[:, :, k], r10[:, k]) for k in range(len(z))]
     return np.fft.irfft((r00 - mended) * 2 / (1 + omega), length)
+
+
+def nearly_real(pole_im, B):
+    """Make some states real but for rounding, as training does; Im x of these is next to nothing."""
+    with torch.no_grad():
+        pole_im[:4] = torch.tensor([1e-40, 1e-20, 1e-12, 1e-6])
+        B[:4, ..., 1] = 0
 
 
 def s5_package():

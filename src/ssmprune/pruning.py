@@ -174,7 +174,7 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     converted = {path: layer.convert(plan.keep[path]) for path, layer in layers.items()}
     for path, C in plan.C.items():
         (ours,) = layers_of(converted[path]).values()
-        ours.refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
+        replace(ours, path=path).refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
     return converted
 
 

@@ -14,11 +14,13 @@ from .adapters.families import is_torch_module
 from .arrays import Complex, Mask, Real
 from .core.system import DiagonalSystem
 from .errors import InputError
+from .methods import SURGEON
 from .planning.make import make_plan
 from .planning.plan import Plan
 from .pruning import convert, mask, read, shrink
 
 Run = Callable[[Any, str, Real], Real]
+LARGEST = 1e4  # times its old size: what C may reach by a refit
 
 
 def check_adapter(
@@ -135,6 +137,9 @@ class _Contract:
                 accepted += 1
                 self._compare(pruned, refitted, f"{asked}, then {verb},")
         assert accepted, "refit refuses everything; an adapter that cannot write a C should not override refit"
+        for path, C in make_plan(self.systems, 0.5, SURGEON).C.items():
+            largest = LARGEST * _size(self.systems[path].C)
+            assert _size(C) < largest, f"{path}: a fit gives weights of up to {_size(C):.1e}; is a state nearly silent?"
 
     def check_recording(self) -> None:
         """Check that calibration takes what goes into and comes out of a torch layer for just that."""

@@ -1,5 +1,6 @@
 """Re-fitting what stays: in closed form for each layer, or layer by layer on data; and the plans of the surgeon."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 import ssmprune as sp
 from calibrated import features, kinds, layer_inputs, model, refit_on_data
+from ssmprune.adapters.ours import S5Adapter
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.models import S5Layer
 from ssmprune.models.classifier import Classifier
@@ -137,6 +139,76 @@ def test_nearly_collinear_states_do_not_blow_up():
             lost = (sp.prune(net, ratio, data=[x])(x) - y).square().mean() / y.square().mean()
             assert lost < worst**2
             assert (sp.prune(net, ratio)(x) - y).square().mean() / y.square().mean() > 10 * lost
+
+
+NEARLY_REAL = (1e-40, 1e-20, 1e-12, 1e-6)
+
+
+def nearly_real(width=4, n=24, dead=0):
+    """Two layers; in each, half of the poles and their B are real but for an imaginary part next to nothing."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(S5Layer(width, n, LayerOptions(pole_form="free")) for _ in range(2)))
+    with torch.no_grad():
+        for layer in net:
+            layer.pole_re.uniform_(-8, -0.3)
+            layer.pole_im.uniform_(1, 40)
+            layer.pole_im[: n // 2] = torch.tensor(NEARLY_REAL).repeat(n)[: n // 2]
+            layer.B[: n // 2, :, 1] = 0
+            layer.B[n - dead :] *= 1e-30
+            layer.log_step.fill_(np.log(0.02))
+    return net
+
+
+@pytest.mark.parametrize("dead", [0, 4])
+@pytest.mark.parametrize("ratio", [0.1, 0.3, 0.5, 0.7])
+@pytest.mark.parametrize("way", ["without data", "once", "in sequence"])
+def test_a_fit_gives_no_weight_to_what_has_no_energy(way, ratio, dead):
+    net, x, unseen = nearly_real(dead=dead), torch.randn(24, 80, 4), torch.randn(16, 80, 4)
+    systems = sp.read(net)
+    if way == "in sequence":
+        plan = sp.Pruning(net, data=[x]).plan(ratio)
+    else:
+        plan = sp.make_plan(systems, ratio, sp.SURGEON, moments=sp.collect(net, [x]) if way == "once" else None)
+    assert plan.C or dead  # states that died out leave nothing to take over
+    for path, C in plan.C.items():
+        assert np.abs(C).max() < 1e4 * np.abs(systems[path].C).max()
+    with torch.no_grad():
+        expected = net(unseen)
+        refitted, chosen = (
+            (sp.shrink(net, pruned)(unseen) - expected).square().mean() for pruned in (plan, replace(plan, C={}))
+        )
+    assert refitted < 1e-3 * expected.square().mean()
+    assert refitted <= chosen
+
+
+def test_a_readout_beyond_the_layers_type_is_refused_by_name():
+    net = nearly_real()[:1]
+    ((path, system),) = sp.read(net).items()
+    plan = sp.make_plan({path: system}, 0.5)
+    huge = replace(plan, C={path: np.full((1, 4, 12), 1e39 + 0j)}, D_change={path: np.zeros(4)})
+    for use in (sp.shrink, sp.mask, sp.convert):
+        with pytest.raises(sp.InputError, match=r"^Layer '0': Numbers of up to 1\.0e\+39 .*float32"):
+            use(net, huge)
+
+
+@pytest.mark.parametrize("sequences", [1, 8])
+def test_outputs_that_are_not_finite_are_refused_by_name(sequences):
+    net, x = nearly_real(), torch.randn(sequences, 30, 4)
+    for layer in net:
+        nn.init.constant_(layer.D, 1e38)
+    with pytest.raises(sp.InputError, match=r"Layer '1' of the unpruned model answers .* NaN or infinite"):
+        sp.prune(net, 0.5, sp.LAST, data=[x])
+
+
+class Overflowing(S5Adapter):
+    def refit(self, layer, keep, C, D_change):
+        nn.init.constant_(layer.module.C, np.inf)
+
+
+@pytest.mark.parametrize("sequences", [1, 8])
+def test_a_refit_that_overflows_is_refused_by_name(sequences):
+    with pytest.raises(sp.InputError, match="Layer '0' of the re-fitted model answers"):
+        sp.prune(nearly_real(), 0.5, data=[torch.randn(sequences, 30, 4)], adapter=Overflowing())
 
 
 @given(st.integers(0, 10).map(lambda k: k / 10), st.sampled_from(["s5", "s4d"]))

@@ -78,16 +78,34 @@ class ArrayPlace:
                 "The tree holds an optimiser's state, whose arrays have the old shapes. Shrink the parameters alone, "
                 'for example {key: tree[key] for key in ("params", "batch_stats")}.'
             )
+        new = self._of_kind(old, numbers)
         if not hasattr(old, "detach"):
-            self._store(name, np.asarray(numbers, np.asarray(old).dtype))
+            self._store(name, new)
         elif tuple(old.shape) == numbers.shape:
-            old.detach().copy_(old.new_tensor(numbers))  # the same parameter: optimisers keep hold of it
+            old.detach().copy_(new)  # the same parameter: optimisers keep hold of it
         else:
-            new = old.detach().new_tensor(numbers)
             if self.module is not None and self.keys[name] in self.module._parameters:
                 new = type(old)(new, old.requires_grad)
                 new.__dict__.update(old.__dict__)  # attributes that a code has set, such as a special learning rate
             self._store(name, new)
+
+    @staticmethod
+    def _of_kind(old: Any, numbers: NDArray[Any]) -> Any:
+        """Return numbers as an array or tensor of the type of an old one; refuse those that are infinite there."""
+        new: Any
+        if hasattr(old, "detach"):
+            new = old.detach().new_tensor(numbers)
+            finite = bool(new.isfinite().all())
+        else:
+            with np.errstate(over="ignore"):
+                new = np.asarray(numbers, np.asarray(old).dtype)
+            finite = bool(np.isfinite(new).all())
+        if not finite and np.isfinite(numbers).all():
+            raise InputError(
+                f"Numbers of up to {np.abs(numbers).max():.1e} do not fit into the layer's type, {old.dtype}. Prune the "
+                "model in double precision, or take a plan without refit."
+            )
+        return new
 
     def _stored(self, name: str) -> Any:
         key = self.keys[name]

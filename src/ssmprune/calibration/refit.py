@@ -14,17 +14,18 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
 from ..core.least_squares import WeightChange, fit_shrunk, most_cautious
 from ..core.moments import readout, weights
 from ..core.system import DiagonalSystem
+from ..errors import InputError
 from ..planning.plan import Plan
 from .collect import MomentSums
 from .data import Sequences, count, in_slices
-from .record import Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run, takes_lengths
+from .record import Call, Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run, takes_lengths
 
 Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
 Readouts: TypeAlias = dict[str, tuple[Complex, Real]]  # the new C of a layer and what to add to its D
@@ -135,28 +136,40 @@ def _fit_layers(
     whole, small = Walk(model, layers, slices), Walk(pruned.model, layers, slices)
     for path in order:
         system = kept[path]
-        on_whole, on_pruned = _measure(whole, small, path, system, data)
+        on_whole, on_pruned, last = _measure(whole, small, path, system, data)
         refittable = system.layout.spread(~system.unstable_states)
         changes = _changes(on_pruned if path == order[0] else on_whole, on_pruned, refittable, ridge)
         for readouts, change in zip((for_whole, for_pruned), changes, strict=True):
             if change.weights.any() or change.D.any():
                 readouts[path] = readout(system, weights(system) + change.weights), change.D.ravel()
         pruned.write(for_pruned)
+        _refuse_infinite(path, small.call(path, last), "re-fitted")
     return for_whole, for_pruned
 
 
-def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums]:
+def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums, Call]:
     """Take all slices to a layer; sum up what its output lacks on the whole model's inputs and on the pruned model's.
 
-    Each sum is for the slices to fit and for those that are held out.
+    Each sum is for the slices to fit and for those that are held out. The last call is that of the pruned model.
     """
     on_whole, on_pruned = data.sums(system), data.sums(system)
     for number in range(len(whole.slices)):
         is_held_out = number >= len(data.seen)
         for before, after in zip(whole.reach(number, path), small.reach(number, path), strict=True):
+            _refuse_infinite(path, before.y, "unpruned")
+            _refuse_infinite(path, after.y, "pruned")
             on_pruned[is_held_out].add(after, before.y - after.y)
             on_whole[is_held_out].add(before, before.y - small.call(path, before))
-    return on_whole, on_pruned
+    return on_whole, on_pruned, after
+
+
+def _refuse_infinite(path: str, y: Tensor, kind: str) -> None:
+    """Refuse to fit outputs that hold NaN or infinite numbers."""
+    if not y.isfinite().all():
+        raise InputError(
+            f"Layer {path!r} of the {kind} model answers the calibration data with NaN or infinite numbers. Check the "
+            "data and the model's outputs for them; in double precision they may stay finite."
+        )
 
 
 def _changes(

@@ -18,6 +18,8 @@ from .system import DiagonalSystem
 
 RIDGE = 1e-6  # the share of each regressor's energy that counts as noise, so that no weight rests on rounding
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, RIDGE)  # from a little of what the data say to all of it
+FLOOR = 1e-8  # the share of a state's energy below which its real or imaginary part counts as zero
+STATE_FLOOR = 1e-24  # the share of the strongest state's energy below which a state counts as silent
 DOUBT = 2.0  # errors on k held-out sequences count as equal if they differ by less than the share DOUBT / k²
 ENOUGH = 20  # sequences: errors within 0.5 % of each other count as equal
 
@@ -139,9 +141,13 @@ def most_cautious(errors: Sequence[float], sequences: int) -> int:
 def correlations(gram: Real, ridge: float = RIDGE) -> tuple[Real, Real]:
     """Scale every regressor to unit energy and add the ridge; return that and the scales (channels, slots, parts).
 
-    A regressor without energy has scale 0 and is uncorrelated to all others.
+    A regressor without energy has scale 0 and is uncorrelated to all others. So does Im x where pole and B are real to
+    rounding, and a state that has died out in training: a fit would give it weights beyond the layer's precision.
     """
-    scale = np.sqrt(np.einsum("gsasa->gsa", gram))
+    energy = np.einsum("gsasa->gsa", gram)
+    state = energy.sum(axis=2, keepdims=True)
+    floor = np.maximum(FLOOR * state, STATE_FLOOR * state.max(axis=1, keepdims=True, initial=0))
+    scale = np.sqrt(np.where(energy > floor, energy, 0))
     inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
     gram = gram * inverse[..., None, None] * inverse[:, None, None]
     np.einsum("gsasa->gsa", gram)[...] = 1 + ridge
