@@ -298,6 +298,7 @@ def test_budgets_search_states_and_features_together(digits):
         (lambda model, data: sp.prune(model, 0.5, width=1.5, data=data), "share of features to prune, or .auto."),
         (lambda model, data: sp.prune(model, operations=-1, data=data), "operations that stays, from 0 to 1"),
         (lambda model, data: sp.prune(model, 0.5, operations=0.5, data=data), "not both"),
+        (lambda model, data: sp.prune(model, operations=0.001, data=data), "of this model at least .* stay, not 0.10%"),
         (lambda model, data: sp.prune(model, sp.max_energy(0.1), width=0.5, data=data), "features must stay"),
         (lambda model, data: sp.prune(sp.S5Layer(2, 4), 0.5, width=0.5, data=data), "own classifiers; this is S5Layer"),
     ],

@@ -173,14 +173,14 @@ def rank(readers: Iterable[Reader]) -> tuple[Index, Real]:
     The cost of a feature is the share of its energy that the output of a reader loses when the feature goes and the
     others take over, summed over all readers: |w_j|² / (G⁻¹)_jj of outputs scaled to unit energy.
     """
-    places = []
+    places, features = [], 0
     for sums, matrices in readers:
         G = sums.covariance
+        features = len(G)
         energies = [np.einsum("hq,hk,kq->", W, G, W, optimize=True) for W in matrices]
         scaled = [W / np.sqrt(energy) for W, energy in zip(matrices, energies, strict=True) if energy > 0]
         if scaled:
             places.append((np.linalg.pinv(G, hermitian=True), np.concatenate(scaled, axis=1)))
-    features = len(places[0][1])
     left, order, costs = np.ones(features, bool), [], []
     while left.any():
         cost = np.zeros(features)
@@ -294,10 +294,7 @@ class Narrowing:
             seen.setdefault(place, Sums()).add(values)
 
         for sequences, counted in zip(self.slices, self.counted, strict=True):
-            x, padding = (
-                self.model.encoder(for_model(self.model, sequences.x)),
-                self.model.padding(sequences.x, sequences.lengths),
-            )
+            x, padding = _begin(self.model, sequences)
             for number, block in enumerate(self.model.blocks):
                 u = block.enter(x, padding)
                 y = block.ssm(u)
@@ -328,9 +325,8 @@ class _Refit:
 
     def run(self) -> None:
         """Change the small model."""
-        slices = self.work.slices
-        paddings = [self.model.padding(sequences.x, sequences.lengths) for sequences in slices]
-        xs = [self.model.encoder(for_model(self.model, sequences.x)) for sequences in slices]
+        begun = [_begin(self.model, sequences) for sequences in self.work.slices]
+        xs, paddings = [x for x, _ in begun], [padding for _, padding in begun]
         zs = self._pick(xs)
         blocks = zip(self.model.blocks, self.wide.blocks, self.small.blocks, strict=True)
         for number, (block, wide, small) in enumerate(blocks):  # states of `wide` that stay have their old B
@@ -456,6 +452,12 @@ def head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
         return {"decoder": pooled}
     parts = model.pairs(pooled).chunk(4, dim=-1)
     return {f"hidden.{number}": part for number, part in enumerate(parts)} | {"decoder": model.compare(pooled)}
+
+
+def _begin(model: Classifier, sequences: Sequences) -> tuple[Tensor, Tensor | None]:
+    """Return what enters the first block, and the steps that layers must not see."""
+    x, lengths = for_model(model, sequences.x), sequences.lengths
+    return model.encoder(x), model.padding(x, None if lengths is None else lengths.to(x.device))
 
 
 def _readers(model: Classifier, sums: Mapping[str, Sums]) -> list[Reader]:

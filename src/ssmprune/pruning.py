@@ -89,7 +89,10 @@ def prune(
     goals = list(ratio) if isinstance(ratio, list | tuple) else [ratio]
     first = next((goal for goal in goals if isinstance(goal, Goal)), None)
     plan = work.plan(ratio) if first is None else first.find(work, goals)  # type: ignore[arg-type]  # `plan` refuses it
-    return work.shrink(plan)
+    small = work.shrink(plan)
+    if operations is not None:
+        check_operations(small, model, operations)
+    return small
 
 
 class Goal(ABC):
@@ -213,6 +216,17 @@ def need_classifier(model: Any) -> Classifier:
             "alone (a ratio without width), or bring it into one by `ssmprune import`."
         )
     return model
+
+
+def check_operations(small: Any, model: Any, most: float) -> None:
+    """Refuse a model that takes more than this share of the whole model's operations, where no plan saves as many."""
+    from .models.costs import operations
+
+    if (least := operations(small.config) / operations(model.config)) > most:
+        raise InputError(
+            f"operations is the share of a step's operations that stays; of this model at least {least:.2%} stay, "
+            f"not {most:.2%}."
+        )
 
 
 def _check_plan(plan: object, layers: dict[str, Layer]) -> None:

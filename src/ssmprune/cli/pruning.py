@@ -27,7 +27,7 @@ from ..planning.certificates import Certificate, certify
 from ..planning.make import Limits, make_plan
 from ..planning.plan import Plan
 from ..progress import duration
-from ..pruning import Pruning, read, shrink
+from ..pruning import Pruning, check_operations, read, shrink
 from ..tasks import cards
 from ..tasks.task import Split, fewer
 from .options import MORE, CalibrationOptions, Checkpoint, Count, Out, Unstable, at_least, flag, prepare
@@ -269,7 +269,10 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
     if pruning.memory > ANNOUNCED_MEMORY:
         say(f"Planning takes up to {pruning.memory / 1e9:.1f} GB of memory.")
     if ratio is not None:
-        return Found(ratio, pruning.plan(ratio), {}, pruning, finish)
+        plan = pruning.plan(ratio)
+        if options.operations is not None:
+            check_operations(pruning.shrink(plan), pruning.model, options.operations)
+        return Found(ratio, plan, {}, pruning, finish)
     others: dict[str, list[Any]] = {}  # what these budgets measure with
     if "max_loss" in given:
         trials = most_trials(pruning.states) + (finish is not None)  # the unpruned model may be finished as well
