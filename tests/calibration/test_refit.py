@@ -187,7 +187,7 @@ def test_a_readout_beyond_the_layers_type_is_refused_by_name():
     plan = sp.make_plan({path: system}, 0.5)
     huge = replace(plan, C={path: np.full((1, 4, 12), 1e39 + 0j)}, D_change={path: np.zeros(4)})
     for use in (sp.shrink, sp.mask, sp.convert):
-        with pytest.raises(sp.InputError, match=r"^Layer '0': Numbers of up to 1\.0e\+39 .*float32"):
+        with pytest.raises(sp.InputError, match=r"^Layer '0': Numbers of up to 1\.0e\+39 do not fit into .*float32"):
             use(net, huge)
 
 

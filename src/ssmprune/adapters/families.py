@@ -102,8 +102,8 @@ class ArrayPlace:
             finite = bool(np.isfinite(new).all())
         if not finite and np.isfinite(numbers).all():
             raise InputError(
-                f"Numbers of up to {np.abs(numbers).max():.1e} do not fit into the layer's type, {old.dtype}. Prune the "
-                "model in double precision, or take a plan without refit."
+                f"Numbers of up to {np.abs(numbers).max():.1e} do not fit into {old.dtype}, the layer's type. Prune "
+                "the model in double precision, or take a plan without refit."
             )
         return new
 
