@@ -170,7 +170,7 @@ except sp.InputError as error:
     print(error)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "2\nModels need PyTorch; run `pip install 'ssmprune[torch]'`.\n"
+    assert result.stdout == "2\nModels need PyTorch; run `pip install '.[torch]'` in a clone of ssmprune.\n"
 
 
 @pytest.mark.slow

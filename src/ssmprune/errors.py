@@ -60,12 +60,12 @@ def need(module: str, extra: str, purpose: str) -> Any:
 
     >>> need("no_such_package", "data", "Pathfinder pictures need Pillow")
     Traceback (most recent call last):
-    ssmprune.errors.InputError: Pathfinder pictures need Pillow; run `pip install 'ssmprune[data]'`.
+    ssmprune.errors.InputError: Pathfinder pictures need Pillow; run `pip install '.[data]'` in a clone of ssmprune.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"{purpose}; run `pip install 'ssmprune[{extra}]'`.") from error
+        raise InputError(f"{purpose}; run `pip install '.[{extra}]'` in a clone of ssmprune.") from error
 
 
 def need_torch() -> None:

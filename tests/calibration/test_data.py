@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import ssmprune as sp
 from calibrated import model, refit_on_data
 from ssmprune.calibration.data import take
+from ssmprune.training.calibration_inputs import load_unlabelled
 
 X = torch.randn(12, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(12) % 3 + 1  # whole numbers that could be taken for lengths
@@ -99,3 +100,16 @@ def test_the_moments_say_how_many_sequences_they_are_of():
     plan = sp.make_plan(sp.read(net), 0.5, sp.SURGEON, moments=sp.collect(net, [X]))
     assert plan.sequences == 12
     assert sp.make_plan(sp.read(net), 0.5, sp.SURGEON).sequences == 0
+
+
+def test_a_file_of_inputs_gives_a_sample_not_its_beginning(tmp_path):
+    """Files come sorted, say by their labels."""
+    path = str(tmp_path / "inputs.npy")
+    np.save(path, np.arange(1000.0)[:, None, None] + np.zeros((7, 1)))
+    chosen, again = (np.concatenate([batch.x[:, 0, 0] for batch in load_unlabelled(path, 60)]) for _ in range(2))
+    assert len(chosen) == 60
+    assert chosen.min() < 100
+    assert chosen.max() > 900
+    np.testing.assert_array_equal(chosen, again)
+    everything = np.concatenate([batch.x[:, 0, 0] for batch in load_unlabelled(path, 2000)])
+    np.testing.assert_array_equal(everything, np.arange(1000.0))

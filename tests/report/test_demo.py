@@ -68,7 +68,7 @@ def test_the_demo_speaks_at_once_and_needs_no_matplotlib_for_json(monkeypatch, t
     assert scopes == [demo.BRIEF, demo.FULL]
     refused = ssmprune("demo", "--out", "demo.png")
     assert refused.returncode == 2
-    assert "ssmprune[plot]" in refused.stderr
+    assert "pip install '.[plot]'" in refused.stderr
 
 
 def test_the_demo_explains_methods_and_sums_up(monkeypatch, tmp_path, ssmprune):

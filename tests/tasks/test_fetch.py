@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import sys
 from pathlib import Path
 
+import numpy as np
 import pooch
 import pytest
 
 from ssmprune.errors import InputError
-from ssmprune.tasks import data, get
+from ssmprune.tasks import Task, data, features, get, smnist
 from ssmprune.tasks.data import Source, as_found, data_folder
 from tiny_data import write_mnist
 
@@ -40,11 +42,45 @@ def test_a_missing_extra_is_named(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
-    with pytest.raises(InputError, match=r"set \$SSMPRUNE_DATA\. .*pooch.*ssmprune\[data\]"):
-        data_folder()
-    with pytest.raises(InputError, match=r"file\.bin \(4 B\).*pooch.*ssmprune\[data\]"):
+    with pytest.raises(InputError, match=r"file\.bin \(4 B\).*pooch.*'\.\[data\]'"):
         data.fetch(Source("https://example.org/file.bin", "4 B", "md5:0"), tmp_path)
+
+
+class Made(Task):
+    """A task that is a program, and one that has a file."""
+
+    name, inputs, outputs, length = "made", 1, 2, 3
+
+    def read(self, split, root):
+        if split == "test":
+            raise InputError(f"{root / 'file'} does not exist.")
+        return features(np.zeros((4, 3, 1), np.uint8), np.zeros(4, np.uint8), 2, scale=1)
+
+
+def test_a_task_is_asked_for_a_folder_only_if_it_lacks_one(monkeypatch):
+    """Also where pooch is not installed."""
+    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    assert len(Made().load("train")) == 4
+    with pytest.raises(InputError, match=r"file does not exist\. No data folder was named: give one \(--data\)"):
+        Made().load("test")
+
+
+def test_the_images_in_the_package_serve_where_no_folder_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path)
+    smnist._announce_sample.cache_clear()
+    task = get("smnist")
+    assert [len(task.load(split)) for split in ("train", "val", "test")] == [100, 1000, 1000]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("Task smnist: no data folder is named, so the images in the package serve, 1,000 of")
+    write_mnist(tmp_path)  # fetched before
+    assert len(task.load("test")) == 40
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path / "other"))
+    with pytest.raises(InputError, match="is not a folder"):
+        task.load("test")
 
 
 def test_what_is_there_is_not_fetched(tmp_path):

@@ -16,6 +16,7 @@ from tiny_data import idx
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 (MODULE,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class FashionMnist" in block)
+(RHYTHMS,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class Rhythm" in block)
 (WALK,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 SHORTER = {"train": {"--epochs": "12", "--batch": "8"}, "sweep": {"--ratios": "0.3,0.6"}}  # in place of the page's
 
@@ -56,6 +57,24 @@ def test_the_walk_leads_from_data_to_a_report(place, ssmprune):
     assert seen["accuracy"] > 0.5, "ten kinds: it has learnt, and still knows it"
     assert "On 2,000 test examples, or all where there are fewer." in " ".join(told["sweep"].stdout.split())
     assert (place / "report.html").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["rhythm", "spelled-rhythm"])
+def test_sequences_of_different_lengths_and_two_tasks_in_a_file(task, tmp_path, monkeypatch, ssmprune):
+    """The other file of the page, and its lines, without any data folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
+    Path("rhythms.py").write_text(RHYTHMS)
+    listed = ssmprune("list", "--module", "rhythms.py", "--json")
+    assert {"rhythm", "spelled-rhythm"} <= set(json.loads(listed.stdout)["tasks"])
+    for line in re.findall(r"^    ssmprune (.*rhythms\.py.*)$", PAGE, re.MULTILINE):
+        told = ssmprune(*shlex.split(line.replace("spelled-rhythm", task)), "--json")
+        assert told.returncode == 0, told.stderr
+    seen = json.loads(told.stdout)
+    assert (seen["task"], seen["examples"]) == (task, 400)
+    assert seen["accuracy"] > 0.8
+    assert sum(sp.load("small.safetensors").config.states) < 8
 
 
 def test_a_module_is_found_by_its_option_alone(place, ssmprune):

@@ -184,6 +184,8 @@ def test_any_model_of_logits_is_evaluated():
         ([], "no batches"),
         ([torch.zeros(3, 4, 2)], "labelled batch is .* got Tensor"),
         ([(torch.zeros(3, 4, 2), torch.zeros(3))], "give one class for each answer"),
+        ([(torch.zeros(3, 4, 2), torch.full((3, 4, 3), 0.5))], "the outputs are numbers, not classes.*max_energy"),
+        ([(torch.zeros(3, 4, 2), torch.full((3, 4), 0.5))], "the outputs are numbers, not classes"),
         (TOY.load("test", "."), "our own classifiers; to evaluate Linear"),
     ],
 )

@@ -223,12 +223,17 @@ def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     steps = sequences.x.shape[:2]
     if sequences.lengths is not None and right.shape == steps and logits.ndim == 2:  # an answer at each step
         right = right[torch.arange(steps[1], device=right.device) < sequences.lengths.to(right.device)[:, None]]
+    if logits.shape[-1] == 1 or (right.is_floating_point() and not torch.equal(right, right.round())):
+        raise InputError(
+            "Right answers cannot be counted: the outputs are numbers, not classes. Measure an error of your own; to "
+            "prune within limits, use max_energy, or give max_loss a function of a model."
+        )
     if logits.shape[:-1] != right.shape:
         raise InputError(
             f"Right answers cannot be counted: labels of shape {tuple(right.shape)} do not go with answers of shape "
             f"{tuple(logits.shape[:-1])}; give one class for each answer."
         )
-    return logits.flatten(0, -2), right.flatten()
+    return logits.flatten(0, -2), right.flatten().long()
 
 
 @torch.no_grad()

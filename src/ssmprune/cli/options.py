@@ -62,7 +62,7 @@ class CalibrationOptions:
     calibrate: str | None = None
     """A task, or a .npy file of inputs; labels are not needed."""
     sequences: Annotated[Count, Parameter(group=MORE)] = 200
-    """How many sequences to calibrate on."""
+    """How many sequences to calibrate on, always the same random ones."""
     data: DataFolder = None
 
     def load(self, checkpoint: Path) -> "list[Sequences] | None":

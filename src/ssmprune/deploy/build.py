@@ -58,8 +58,7 @@ def compiler() -> list[str]:
     if command := find_compiler():
         return command
     raise InputError(
-        "Compiling a model needs a C compiler: install gcc or clang, or `pip install 'ssmprune[compile]'`, "
-        "which brings zig's."
+        "Compiling a model needs a C compiler: install gcc or clang, or `pip install ziglang`, which brings zig's."
     )
 
 

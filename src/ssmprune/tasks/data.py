@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, cast
 
@@ -29,13 +30,17 @@ LARGEST_IDX = 512 * 2**20
 _NOTHING_NEW: ContextVar[bool] = ContextVar("nothing_new", default=False)
 
 
+def is_named(root: str | os.PathLike[str] | None) -> bool:
+    """Return whether a data folder is named, by an argument or by $SSMPRUNE_DATA."""
+    return bool(root or os.environ.get(VARIABLE))
+
+
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
     """Return `root`, else $SSMPRUNE_DATA, else the user's cache folder (which need not exist yet)."""
     named = root or os.environ.get(VARIABLE)
     if not named:
-        unnamed = f"No data folder was named: give one (--data) or set ${VARIABLE}."
-        why = f"{unnamed} To fetch data into your cache folder, pooch is needed"
-        return Path(need("pooch", "data", why).os_cache("ssmprune"))
+        known = find_spec("pooch") is not None
+        return Path(need("pooch", "data", "").os_cache("ssmprune") if known else Path.home() / ".cache" / "ssmprune")
     folder = Path(named).expanduser()
     if not folder.is_dir():
         origin = "the data folder" if root else f"${VARIABLE}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError, one_of
-from .data import data_folder
+from .data import VARIABLE, data_folder, is_named
 
 SPLITS = ("train", "val", "test")
 MOST = 2**31 - 1  # of any parameter: no sequence is longer, no data set larger
@@ -122,7 +122,8 @@ class Task(ABC):
         try:
             return self.read(split, data_folder(root))
         except InputError as error:
-            raise InputError(f"Task {self.name!r}, split {split!r}: {error}") from error
+            hint = "" if is_named(root) else f" No data folder was named: give one (--data) or set ${VARIABLE}."
+            raise InputError(f"Task {self.name!r}, split {split!r}: {error}{hint}") from error
 
     @abstractmethod
     def read(self, split: str, root: Path) -> Split:
@@ -158,4 +159,13 @@ def fewer(split: Split, examples: int | None) -> Split:
     """Return a fixed random part of `split` when fewer `examples` are asked for than it has."""
     if examples is None or examples >= len(split):
         return split
-    return split.subset(np.sort(np.random.default_rng(0).permutation(len(split))[:examples]))
+    return split.subset(some_of(len(split), examples))
+
+
+def some_of(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most so many of the first `count` whole numbers, at random but always the same, in order.
+
+    >>> some_of(3, 5).tolist(), len(some_of(1000, 5))
+    ([0, 1, 2], 5)
+    """
+    return np.sort(np.random.default_rng(0).permutation(count)[:most])

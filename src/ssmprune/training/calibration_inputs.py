@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import tasks
 from ..calibration.data import Sequences
 from ..errors import InputError, suggestion
-from ..tasks.task import Split, fewer
+from ..tasks.task import Split, fewer, some_of
 from .evaluation import tensors
 
 BATCH = 50
@@ -27,14 +27,14 @@ HOW_TO_SAVE = (
 def load_unlabelled(
     source: str, sequences: int, root: Path | None = None, parameters: Mapping[str, Any] | None = None
 ) -> list[Sequences]:
-    """Return batches of a task's training inputs, or of a .npy file without padding.
+    """Return batches of some of a task's training inputs, or of a .npy file without padding, always the same ones.
 
     parameters: those of the task that differ from its own.
     A file holds (sequences, length, inputs) numbers, or (sequences, length) whole numbers for a model of tokens.
     """
     if source in tasks.found():
         return unlabelled_batches(tasks.get(source).replace(**parameters or {}).load("train", root), sequences)
-    return [Sequences(x) for x in torch.split(torch.from_numpy(_from_file(source)[:sequences]), BATCH)]
+    return [Sequences(x) for x in torch.split(torch.from_numpy(_from_file(source, sequences)), BATCH)]
 
 
 def unlabelled_batches(split: Split, sequences: int) -> list[Sequences]:
@@ -44,7 +44,7 @@ def unlabelled_batches(split: Split, sequences: int) -> list[Sequences]:
     return [tensors(few.batch(some), torch.device("cpu"))[0] for some in rows]
 
 
-def _from_file(source: str) -> NDArray[Any]:
+def _from_file(source: str, sequences: int) -> NDArray[Any]:
     if not Path(source).is_file():
         names = sorted(tasks.found())
         raise InputError(
@@ -66,4 +66,5 @@ def _from_file(source: str) -> NDArray[Any]:
         )
     if not np.isfinite(x).all():
         raise InputError(f"{source} holds NaN or infinite numbers; calibration needs the inputs a model will meet.")
-    return x.astype(np.int64 if x.ndim == 2 else np.float32)
+    chosen = x[some_of(len(x), sequences)]  # not the first: files come sorted as often as splits do
+    return chosen.astype(np.int64 if x.ndim == 2 else np.float32)
