@@ -191,7 +191,7 @@ def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions(
 
 
 def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> Report:  # noqa: B008 (frozen)
-    """Remove states, and features too, and write a smaller model; with --calibrate by the surgeon, which goes far further.
+    """Remove states, and features too, and write a smaller model; with --calibrate by the surgeon, which goes further.
 
     A budget, such as --max-loss, finds the ratio without recovery; if the recovered model breaks it, the model is kept
     as it was before. After an interruption, the same command resumes. --plan and --from-plan write and replay a plan.
