@@ -14,6 +14,8 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.certificates import energy_lost_by_plan
 
+pytestmark = pytest.mark.filterwarnings("ignore:max_loss counts right answers on:UserWarning")
+
 
 def returned(net, budget, x, method):
     """What `prune` returns, as a plan whose C and D are those of the returned model, and the work."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .errors import InputError
 
 Real: TypeAlias = NDArray[np.float64]
 Complex: TypeAlias = NDArray[np.complex128]
@@ -54,3 +56,26 @@ def is_share(value: object) -> bool:
 def is_count(value: object, least: int = 0) -> bool:
     """Tell whether a value is a whole number, and at least `least`."""
     return not isinstance(value, bool) and isinstance(value, numbers.Integral) and int(value) >= least
+
+
+def check_dense(name: str, tensor: Any) -> None:
+    """Refuse a torch tensor whose numbers are not in memory one after the other: of the device meta, or sparse."""
+    if tensor.is_meta:
+        raise InputError(
+            f"{name} is on the device meta and has no numbers; give the model its weights first, as by "
+            'model.to_empty(device="cpu") and model.load_state_dict(..).'
+        )
+    if str(tensor.layout) != "torch.strided":
+        raise InputError(f"{name} is a sparse tensor ({tensor.layout}); make it dense first, by tensor.to_dense().")
+
+
+def to_numpy(name: str, tensor: Any) -> NDArray[Any]:
+    """Return a torch tensor as an array; one that numpy has no type for is refused."""
+    check_dense(name, tensor)
+    try:
+        array: NDArray[Any] = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    except TypeError as error:
+        raise InputError(
+            f"{name} holds {tensor.dtype}, which files cannot; convert it, as by tensor.float()."
+        ) from error
+    return array

@@ -45,6 +45,7 @@ GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
 DIGITS = 10**6  # a ratio of six digits names a count of up to a million states exactly
 ROUNDING = 1e-9  # losses are differences of shares, which are exact up to this
 TIMED_RUNS = 5
+FEW_EXAMPLES = 300  # fewer leave an accuracy of 95 % uncertain by more than two points either way
 
 
 class Budget(Goal):
@@ -391,7 +392,13 @@ class max_loss(Budget):
             need_torch()
             from .calibration.record import Accuracy
 
-            self.accuracy = Accuracy(list(validation))
+            self.accuracy = counted = Accuracy(list(validation))
+            if counted.examples < FEW_EXAMPLES:
+                warnings.warn(
+                    f"max_loss counts right answers on {counted.examples} examples, where chance decides: have at "
+                    "least a thousand.",
+                    stacklevel=2,
+                )
         else:
             raise InputError(
                 "max_loss takes labelled batches, or a function that gives a model's accuracy; got "

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .adapters.base import Adapter
-from .adapters.families import is_torch_module
+from .adapters.families import is_pruned, is_torch_module, mark_pruned
 from .adapters.layers import Layer, layers_of
-from .arrays import is_count
+from .arrays import check_dense, is_count, to_numpy
 from .core import DiagonalSystem
 from .errors import InputError, need_torch
 from .files import check_format, load_tensors, save_tensors
@@ -25,7 +25,7 @@ Model = TypeVar("Model")
 
 
 def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | None = None) -> None:
-    """Write a torch module that contains SSM layers, pruned or not, as one safetensors file for `load_pruned`.
+    """Write a pruned torch module as one safetensors file for `load_pruned`.
 
     For our own classifiers there is `save`, whose files know how to build the model as well.
 
@@ -38,11 +38,17 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
     """
     _check_module(model, "save_pruned")
     layers = layers_of(model, adapter)
+    if not is_pruned(model):
+        raise InputError(
+            f"This {type(model).__name__} was not pruned: `prune` leaves its model as it is and returns a smaller "
+            "copy, as in small = sp.prune(model, 0.5); save that. A whole model is saved by "
+            "torch.save(model.state_dict(), ..)."
+        )
     arrays, kinds = {}, {}
     for name, tensor in model.state_dict().items():
         if not hasattr(tensor, "detach"):
             raise InputError(f"{name!r} of the state dict is of type {type(tensor).__name__}, not a tensor.")
-        arrays[name], kinds[name] = _to_array(tensor.detach().cpu())
+        arrays[name], kinds[name] = _to_array(name, tensor.detach())
     about = {
         "states": json.dumps({path: _states(layer.read()) for path, layer in layers.items()}),
         "kinds": json.dumps({name: kind for name, kind in kinds.items() if kind}),
@@ -78,6 +84,7 @@ def load_pruned(model: Model, path: str | os.PathLike[str], *, adapter: Adapter 
     for name, layer in layers.items():
         _cut(layer, states[name], path)
     _fill(small, {name: _to_tensor(path, name, array, kinds.get(name)) for name, array in arrays.items()}, path)
+    mark_pruned(small)
     return small
 
 
@@ -128,28 +135,35 @@ def _describe(states: int | list[int]) -> str:
 
 
 def _fill(model: Any, tensors: dict[str, Any], path: Any) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    expected = dict(model.state_dict())
     if different := sorted(expected.keys() ^ tensors.keys()):
         owner = "model" if different[0] in expected else "file"
         raise InputError(f"{path}: the tensor {different[0]!r} exists only in the {owner}; build the same model.")
-    for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
+    for name, tensor in expected.items():
+        stored = tensors[name]
+        if stored.shape != tensor.shape:
             raise InputError(
-                f"{path}: {name} has the shape {tuple(tensors[name].shape)} there and {shape} in the model given; "
-                "build the model with the sizes it had before it was pruned."
+                f"{path}: {name} has the shape {tuple(stored.shape)} there and {tuple(tensor.shape)} in the model "
+                "given; build the model with the sizes it had before it was pruned."
+            )
+        if stored.dtype != tensor.dtype:
+            raise InputError(
+                f"{path}: {name} holds {stored.dtype} there and {tensor.dtype} in the model given; convert the model "
+                f"first, as by model.to({stored.dtype}), so that no digit is lost or made up."
             )
     model.load_state_dict(tensors)
 
 
-def _to_array(tensor: Any) -> tuple[Any, str | None]:
+def _to_array(name: str, tensor: Any) -> tuple[Any, str | None]:
     """Return a tensor as an array that a file can hold, and the kind of a tensor that it cannot hold as it is."""
     import torch
 
+    check_dense(name, tensor)
     if tensor.is_complex():
-        return torch.view_as_real(tensor.resolve_conj()).numpy(), "complex"
+        return to_numpy(name, torch.view_as_real(tensor.resolve_conj())), "complex"
     if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy(), "bfloat16"
-    return tensor.numpy(), None
+        return to_numpy(name, tensor.view(torch.int16)), "bfloat16"
+    return to_numpy(name, tensor), None
 
 
 def _to_tensor(path: Any, name: str, array: Any, kind: str | None) -> Any:
@@ -159,7 +173,7 @@ def _to_tensor(path: Any, name: str, array: Any, kind: str | None) -> Any:
     if kind is None:
         return tensor
     if kind == "complex" and tensor.is_floating_point() and tensor.ndim and tensor.shape[-1] == 2:
-        return torch.view_as_complex(tensor)
+        return torch.complex(tensor[..., 0], tensor[..., 1]) if not tensor.numel() else torch.view_as_complex(tensor)
     if kind == "bfloat16" and tensor.dtype == torch.int16:
         return tensor.view(torch.bfloat16)
     raise InputError(f"{path}: {name} is not a {kind} tensor; the file is damaged.")

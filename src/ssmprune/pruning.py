@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
+from .adapters.families import mark_pruned
 from .calibration.data import SEQUENCES, Sequences, take
 from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
@@ -178,6 +179,8 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     for path, C in plan.C.items():
         (ours,) = layers_of(converted[path]).values()
         replace(ours, path=path).refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
+    for layer in converted.values():
+        mark_pruned(layer)
     return converted
 
 
@@ -198,11 +201,12 @@ def _carry_out(model: Model, plan: Plan, adapter: Adapter | None, *, remove: boo
             layer.mask(keep)
     for family in dict.fromkeys(layer.family for layer in layers.values()):
         family.after_pruning(pruned, plan.title, plan.keep if remove else None)
-    if plan.features is None:
-        return pruned
-    from .narrowing import narrower
+    if plan.features is not None:
+        from .narrowing import narrower
 
-    return cast(Model, narrower(need_classifier(pruned), plan.features))
+        pruned = cast(Model, narrower(need_classifier(pruned), plan.features))
+    mark_pruned(pruned)
+    return pruned
 
 
 def need_classifier(model: Any) -> Classifier:

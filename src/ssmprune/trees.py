@@ -12,10 +12,12 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 
+from .arrays import to_numpy
 from .errors import InputError, need, need_torch
 from .files import load_tensors, read_whole, write_atomically
 
@@ -104,7 +106,7 @@ def _pack_extension(value: Any) -> Any:
         return _msgpack().ExtType(COMPLEX, _msgpack().packb((value.real, value.imag)))
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         raise InputError(f"A tree on disk holds dicts, arrays and numbers; found a {type(value).__name__}.")
-    array = np.asarray(value)
+    array = to_numpy("A tensor", value) if hasattr(value, "detach") else np.asarray(value)
     content = _msgpack().packb((array.shape, array.dtype.name, array.tobytes()))
     return _msgpack().ExtType(SCALAR if isinstance(value, np.generic) else ARRAY, content)
 
@@ -157,7 +159,13 @@ def _from_torch(content: bytes) -> dict[str, Any]:
     _check_zip(content)
     try:
         checkpoint = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises what its readers of zip and pickle do on damaged or unsafe files
+    except UnpicklingError as error:  # torch's message advises to load the file unsafely
+        raise InputError(
+            "Not a torch checkpoint of plain tensors: it is damaged, or holds Python objects, which may run any code "
+            "when they are loaded. Where the model was trained, torch.save(model.state_dict(), ..) gives a file "
+            "without them."
+        ) from error
+    except Exception as error:  # torch raises what its reader of zip does on damaged files
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"Not a torch checkpoint of plain tensors ({reason}).") from error
     if not isinstance(checkpoint, Mapping):

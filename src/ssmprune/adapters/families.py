@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Complex, Index, Mask, Real, join_parts, to_parts
+from ..arrays import Complex, Index, Mask, Real, check_dense, join_parts, to_parts
 from ..core.discretization import DISCRETIZATIONS
 from ..core.system import DiagonalSystem
 from ..errors import InputError
@@ -23,6 +23,8 @@ from .base import Adapter
 
 if TYPE_CHECKING:
     from ..models.layers import S4DLayer, S5Layer
+
+PRUNED = "pruned_by_ssmprune"  # an attribute that copies and pickles of a module keep
 
 
 @dataclass
@@ -62,6 +64,7 @@ class ArrayPlace:
         """Return a copy of an array in double precision."""
         value = self._stored(name)
         if hasattr(value, "detach"):
+            check_dense(name, value)
             torch = sys.modules["torch"]
             kind = torch.complex128 if value.is_complex() else torch.float64
             copied: NDArray[Any] = value.detach().to("cpu", kind, copy=True).numpy()
@@ -146,6 +149,17 @@ def is_torch_module(model: Any) -> bool:
     """Tell a torch module from anything else without importing torch: where it was not, there is none."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def mark_pruned(model: Any) -> None:
+    """Leave a trace in a torch module that it was pruned."""
+    if is_torch_module(model):
+        setattr(model, PRUNED, True)
+
+
+def is_pruned(model: Any) -> bool:
+    """Tell whether a torch module, or a module in it, has that trace."""
+    return any(hasattr(module, PRUNED) for module in model.modules())
 
 
 def leaves(tree: Mapping[str, Any]) -> dict[str, Any]:

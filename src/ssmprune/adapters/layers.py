@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
@@ -113,9 +114,24 @@ def layers_of(model: Any, adapter: Adapter | None = None) -> dict[str, Layer]:
     if not layers:
         raise InputError(
             f"No diagonal SSM layer found in {type(model).__name__}; the known families are "
-            f"{', '.join(family.name for family in families)}."
+            f"{', '.join(family.name for family in families)}. {how_to_get_model(model)}".rstrip()
         )
     return layers
+
+
+def how_to_get_model(given: object) -> str:
+    """Say how to get a model from what was given in its place; nothing where that is not known.
+
+    >>> how_to_get_model("small.safetensors")
+    'This is a path: load the file first, as by ssmprune.load(path) or ssmprune.load_tree(path).'
+    """
+    if isinstance(given, str | os.PathLike):
+        return "This is a path: load the file first, as by ssmprune.load(path) or ssmprune.load_tree(path)."
+    if isinstance(given, type):
+        return f"This is a class: make a model of it, as by {given.__name__}(..)."
+    if isinstance(given, Mapping) and any(hasattr(value, "detach") for value in given.values()):
+        return "This is a state dict: build its model, model.load_state_dict(..), and give the model."
+    return ""
 
 
 def _refuse_coupled(places: dict[str, ArrayPlace]) -> None:

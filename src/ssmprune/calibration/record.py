@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import Layer
+from ..adapters.layers import how_to_get_model
+from ..arrays import check_dense
 from ..errors import InputError
 from ..models.classifier import Classifier
 from .data import Sequences, take
@@ -36,9 +38,13 @@ Recorder: TypeAlias = Callable[[Call], None]
 def refuse_what_cannot_run(model: Any) -> None:
     """Say what to do with a model that is only a tree of numbers."""
     if not isinstance(model, nn.Module):
+        otherwise = (
+            "Bring it into our own layers (`ssmprune import`, or `ssmprune.convert` layer by layer), or prune without "
+            "data."
+        )
         raise InputError(
-            f"Calibration runs the model on data, so it needs a torch model; this is {type(model).__name__}. Bring it "
-            "into our own layers (`ssmprune import`, or `ssmprune.convert` layer by layer), or prune without data."
+            f"Calibration runs the model on data, so it needs a torch model; this is {type(model).__name__}. "
+            f"{how_to_get_model(model) or otherwise}"
         )
 
 
@@ -70,8 +76,25 @@ def stages(model: nn.Module, sequences: Sequences) -> list[Callable[[Any], Any]]
 
 def for_model(model: nn.Module, x: Tensor) -> Tensor:
     """Bring inputs to the device and the precision of a model's real parameters."""
-    like = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+    name, like = next((name, each) for name, each in model.named_parameters() if each.is_floating_point())
+    check_dense(name, like)
     return x.to(like.device, like.dtype) if x.is_floating_point() else x.to(like.device)
+
+
+@contextmanager
+def running(model: nn.Module, x: Tensor) -> Iterator[None]:
+    """Say which inputs a model was given when it fails: most often they are not as it takes them."""
+    try:
+        yield
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+        if isinstance(error, InputError) or "memory" in reason:
+            raise
+        raise InputError(
+            f"{type(model).__name__} does not run on inputs x of shape {tuple(x.shape)} and type {x.dtype} ({reason}). "
+            "Batches have to be as the model takes them, for most models (batch, length, features): give a single "
+            "sequence as x[None], turn channels by x.transpose(1, 2), and convert numbers by x.float()."
+        ) from error
 
 
 def answer(model: nn.Module, sequences: Sequences) -> Tensor | None:
@@ -80,7 +103,8 @@ def answer(model: nn.Module, sequences: Sequences) -> Tensor | None:
     None where that is no tensor.
     """
     x, lengths = for_model(model, sequences.x), sequences.lengths
-    given = model(x, lengths) if takes_lengths(model) else model(x)
+    with running(model, x):
+        given = model(x, lengths) if takes_lengths(model) else model(x)
     if isinstance(given, Mapping):
         given = tuple(given.values())
     output = given[0] if isinstance(given, tuple | list) and given else given
@@ -136,8 +160,8 @@ def record(
     model: nn.Module, sequences: Sequences, layers: Mapping[str, Layer], recorders: Mapping[str, Recorder]
 ) -> None:
     """Run a model on some sequences and hand what enters and leaves its layers to their recorders."""
-    with recording(model, sequences, layers, recorders):
-        x = for_model(model, sequences.x)
+    x = for_model(model, sequences.x)
+    with running(model, x), recording(model, sequences, layers, recorders):
         for stage in stages(model, sequences):
             x = stage(x)
 
@@ -171,7 +195,8 @@ class Walk:
         """Take a slice to a layer; return the calls of it, several where a model splits its batches."""
         calls: list[Call] = []
         sequences = self.slices[number]
-        with recording(self.model, sequences, self.layers, {path: calls.append}):
+        recorded = recording(self.model, sequences, self.layers, {path: calls.append})
+        with running(self.model, sequences.x), recorded:
             start, x = self.reached.get(number, (0, for_model(self.model, sequences.x)))
             for position, stage in enumerate(stages(self.model, sequences)[start:], start + 1):
                 x = stage(x)
@@ -239,6 +264,7 @@ def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def answer_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the `logits_and_labels` of each batch, in evaluation mode."""
+    refuse_what_cannot_run(model)
     with evaluating(model):
         for batch in batches:
             yield logits_and_labels(model, batch)

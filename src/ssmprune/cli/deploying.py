@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ..budgets import certify_model
 from ..errors import InputError, need_torch
-from ..files import check_new_folder, check_writable
+from ..files import check_new_folder, check_writable, existing
 from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
@@ -67,7 +67,7 @@ class DeployOptions(PruningOptions):
 
 def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
     """Round the large weights of a model to 8 or 4 bits; --calibrate makes rounding errors offset one another."""
-    prepare()
+    prepare(checkpoint)
     out = options.out
     check_writable(out)
     from ..quantisation.quantise import quantize
@@ -84,6 +84,7 @@ def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
 
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
     """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
+    existing(checkpoint)
     need_torch()
     from ..deploy.c import export_c
     from ..deploy.onnx import export_onnx, export_torch
@@ -109,7 +110,7 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on --examples
     test examples if the task's data are available.
     """
-    prepare()
+    prepare(checkpoint)
     from ..deploy import bundle
     from ..quantisation.quantise import check_bits, quantize
 

@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 
 from ..calibration.data import count
 from ..errors import need_torch
+from ..files import existing
 from ..tasks import cards
 from .output import say
 
@@ -82,8 +83,13 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def prepare(threads: int | None = None) -> None:
-    """Set the switches that belong to a whole process, which the library never touches."""
+def prepare(*checkpoints: Path, threads: int | None = None) -> None:
+    """Set the switches that belong to a whole process, which the library never touches.
+
+    Files that do not exist are told at once: importing torch takes seconds.
+    """
+    for file in checkpoints:
+        existing(file)
     need_torch()
     import torch
 

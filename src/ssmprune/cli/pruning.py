@@ -19,7 +19,7 @@ from ..arrays import Real
 from ..budgets import Finish, Found, certify_model, milliseconds_of, most_trials, search
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
-from ..files import check_writable
+from ..files import check_writable, existing
 from ..methods import named
 from ..methods.allocation import energy_normalised
 from ..models import load, save
@@ -179,7 +179,7 @@ class RecoverOptions(CalibrationOptions):
 
 def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions()) -> Report:  # noqa: B008 (frozen)
     """Show the layers of a model: states, memory, and the spread of their scores."""
-    model = load(checkpoint)
+    model = load(existing(checkpoint))  # a missing file is told before torch is imported
     systems = read(model, unstable=options.unstable)
     scores = make_plan(systems, 0).scores
     layers = [_describe(layer, system, scores[layer]) for layer, system in systems.items()]
@@ -197,7 +197,7 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     as it was before. After an interruption, the same command resumes. --plan and --from-plan write and replay a plan.
     """
     options.check()
-    prepare()
+    prepare(checkpoint)
     for file in (options.out, options.plan):
         if file is not None:
             check_writable(file)
@@ -234,7 +234,7 @@ def recover(
 
     After an interruption, the same command resumes.
     """
-    prepare()
+    prepare(checkpoint, whole)
     _check_minutes(options.minutes)
     check_writable(options.out)
     small, model = load(checkpoint), load(whole)

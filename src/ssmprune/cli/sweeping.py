@@ -127,7 +127,7 @@ def sweep(
     """Prune models by every method at every ratio and evaluate them; if interrupted, the same command resumes."""
     if not checkpoints:
         raise InputError("Name the models to sweep: `ssmprune sweep CHECKPOINT ... --out FOLDER`.")
-    prepare(options.threads)
+    prepare(*checkpoints, threads=options.threads)
     from ..report import accuracy_table
     from ..sweeps.sweeping import entries, sweep
 

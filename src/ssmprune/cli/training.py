@@ -110,7 +110,7 @@ def train(task: TaskName, /, options: TrainOptions) -> Report | None:
     out = options.out
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder; {out} is a file.")
-    prepare(options.threads)
+    prepare(*filter(None, [options.start]), threads=options.threads)
     from ..training import Schedule, distributed, recipes
     from ..training import train as run_training
     from ..training.loop import Run
@@ -147,7 +147,7 @@ def evaluate(checkpoint: Checkpoint, /, options: EvaluateOptions = EvaluateOptio
 
     The task and its parameters are those on the card beside the model, if there is one, unless given here.
     """
-    prepare()
+    prepare(checkpoint)
     from ..deploy.compiled import choose_engine
     from ..tasks.cards import task_of
     from ..tasks.task import fewer

@@ -72,8 +72,8 @@ def find_compiler() -> list[str] | None:
 
 def default_folder() -> Path:
     """Return where libraries are kept."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "ssmprune" / "compiled"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "ssmprune" / "compiled"
 
 
 def scratch_folder() -> Path:

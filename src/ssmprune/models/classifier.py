@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..arrays import to_numpy
 from ..errors import InputError
 from ..quantisation.grid import Grid
 from .config import Config, check_lengths
@@ -83,7 +84,7 @@ class Classifier(nn.Module):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint holds, parameters and buffers, by name."""
-        return {name: tensor.detach().cpu().numpy() for name, tensor in self.state_dict().items()}
+        return {name: to_numpy(name, tensor) for name, tensor in self.state_dict().items()}
 
     def whole_numbers(self) -> dict[str, NDArray[np.int8]] | None:
         """Return the large weights as whole numbers by name; None for a model that is not on a grid."""

@@ -124,7 +124,8 @@ class Config(LayerOptions):
         if self.tokens and not (whole and len(shape) == len(axes)):
             raise InputError(f"Expected integer tokens of shape {wanted}, got {x.dtype} of shape {shape}.")
         if not self.tokens and (len(shape) != len(axes) + 1 or shape[-1] != self.inputs):
-            raise InputError(f"Expected input of shape {wanted}, got {x.dtype} of shape {shape}.")
+            hint = "; x.transpose(1, 2) puts channels last" if len(shape) == 3 and shape[1] == self.inputs else ""
+            raise InputError(f"Expected input of shape {wanted}, got {x.dtype} of shape {shape}{hint}.")
         if not all(shape[: len(axes)]):
             raise InputError(f"Expected at least one sequence with at least one step, got shape {shape}.")
         if self.tokens and not 0 <= int(x.min()) <= int(x.max()) < self.inputs:

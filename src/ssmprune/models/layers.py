@@ -53,6 +53,14 @@ class DiagonalLayer(nn.Module):
         self.check_streaming()
         return self.pole_re.new_zeros(batch, len(self.pole_re), dtype=self.pole_re.dtype.to_complex())
 
+    def check_inputs(self, u: Tensor) -> None:
+        """Refuse what is no batch of sequences."""
+        if u.dim() != 3 or u.shape[2] != len(self.D):
+            raise InputError(
+                f"{type(self).__name__} takes (batch, length, {len(self.D)}), got {tuple(u.shape)}; a single sequence "
+                "is u[None], and u.transpose(1, 2) puts channels last."
+            )
+
     def check_streaming(self) -> None:
         """Refuse to stream a layer that also reads backwards."""
         if self.bidirectional:
@@ -89,6 +97,7 @@ class S5Layer(DiagonalLayer):
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences that start from a silent state."""
+        self.check_inputs(u)
         if not self.bidirectional and convolution_pays(len(self.pole_re), u.shape[2]):
             return torch.addcmul(convolve(u, self._kernels(u.shape[1])), self.D, u)
         return respond(u, *self._matrices(), self.D)[0]
@@ -157,6 +166,7 @@ class S4DLayer(DiagonalLayer):
 
     def forward(self, u: Tensor) -> Tensor:  # (batch, length, H) -> the same
         """Return the layer's output for whole sequences that start from a silent state, by convolution."""
+        self.check_inputs(u)
         return torch.addcmul(convolve(u, self.kernel(u.shape[1]), self.backward_delay), self.D, u)
 
     def stream(self, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:  # u (batch, chunk, H)

@@ -259,3 +259,9 @@ def method_name(method: Method, with_data: bool) -> str:
 def _check_systems(systems: object) -> None:
     if not isinstance(systems, Mapping):
         raise InputError(f"Plans are made from ssmprune.read(model); got {type(systems).__name__}.")
+    for layer, system in systems.items():
+        if not isinstance(system, DiagonalSystem):
+            raise InputError(
+                f"Plans are made from ssmprune.read(model), which gives a DiagonalSystem for each layer; {layer!r} is "
+                f"of type {type(system).__name__}."
+            )

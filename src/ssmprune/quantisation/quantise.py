@@ -44,7 +44,8 @@ def quantize(
 
     B, C, dense layers and embeddings are rounded; poles, steps, D, norms and biases stay as they are. With unlabelled
     data, as for `collect`, the errors of rounding make up for each other and batch norms follow what rounding does to
-    their inputs; 4 bits need that, 8 do not. `save` writes a byte a weight, or two weights a byte.
+    their inputs; 4 bits need that, 8 do not. `save` writes a byte a weight, or two weights a byte. A model that has
+    these bits already stays as it is.
 
     >>> from ssmprune.models.config import Config
     >>> small = quantize(Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,))), bits=4)
@@ -54,6 +55,8 @@ def quantize(
     if not isinstance(model, Classifier):
         raise InputError(f"`quantize` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     check_bits(bits)
+    if model.grid is not None and model.grid.bits == bits and model.whole_numbers() is not None:
+        return copy.deepcopy(model).eval()  # rounding what is rounded would only move the scales
     rounded, batches = copy.deepcopy(model).eval(), [] if data is None else take(data, sequences)
     inputs: dict[str, Real] = {}
     states: dict[str, Moments] = {}

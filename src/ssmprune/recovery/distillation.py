@@ -175,6 +175,7 @@ class Recovery(Generic[Model]):
         self.small, self.what, self.seed = small, what, seed
         self.student, self.teacher = copy.deepcopy(small).eval(), copy.deepcopy(model).eval().requires_grad_(False)
         self.layers = layers_of(self.student, adapter)
+        self._refuse_swapped(adapter)
         self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
         given = batches(data)
         most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
@@ -192,6 +193,19 @@ class Recovery(Generic[Model]):
             raise InputError(
                 "The answers of the two models to the inputs held out differ by a number that is not finite; look for "
                 "NaN or infinity in the data and in the weights."
+            )
+
+    def _refuse_swapped(self, adapter: Adapter | None) -> None:
+        """Refuse a teacher with fewer states, where both are models whose states are known."""
+        try:
+            teachers = layers_of(self.teacher, adapter)
+        except InputError:  # a teacher of another kind
+            return
+        small, whole = (sum(layer.read().states for layer in layers.values()) for layers in (self.layers, teachers))
+        if small > whole:
+            raise InputError(
+                f"The model to recover has {small:,} states, the one that teaches it {whole:,}: call "
+                "recover(small, model, data), the pruned model first and then the whole one it was pruned from."
             )
 
     def run(
