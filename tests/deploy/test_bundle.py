@@ -96,6 +96,37 @@ def test_the_table_shows_what_was_and_what_became(ssmprune, place, tmp_path, no_
     assert names(tmp_path / "out") == ["digits.c", "digits.card.json", "digits.h", "digits.safetensors"]
 
 
+def test_states_and_features_go_and_the_model_learns_before_it_is_rounded(ssmprune, place, tmp_path, no_graph):
+    folder = tmp_path / "out"
+    line = ("deploy", place / "digits.safetensors", "--operations", 0.4, "--calibrate", "smnist", "--data", place)
+    result = ssmprune(*line, "--recover", "--minutes", 0.05, "--out", folder, "--json")
+    assert result.returncode == 0, result.stderr
+    card = json.loads(result.stdout)
+    pruned, recovered, rounded = card["history"]
+    assert "features" in pruned
+    assert recovered.startswith("recovered: ")
+    assert rounded.startswith("quantised to 8 bits")
+    assert card["after"]["width"] < card["before"]["width"] == 6
+    low, high = card["after"]["interval"]
+    assert low < card["after"]["accuracy"] < high
+    assert not list(tmp_path.glob("*.recovery"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "Say how far to prune"),
+        (("--ratio", 0.5, "--recover"), "--recover learns from the inputs of --calibrate"),
+        (("--operations", 0.5, "--certify"), "--certify compares layers"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_data_are_read(ssmprune, place, tmp_path, options, message):
+    result = ssmprune("deploy", place / "digits.safetensors", *options, "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert names(tmp_path) == []
+
+
 def test_certificates_are_those_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):
     line = ("deploy", place / "digits.safetensors", "--ratio", 0.5, "--bits", 4, "--certify", "--data", place)
     result = ssmprune(*line, "--out", tmp_path / "out")
@@ -162,7 +193,7 @@ def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, 
     assert result.returncode == 0, result.stderr
     assert "Accuracies are left out" in result.stderr
     card = cards.read_card(tmp_path / "absent" / "digits.safetensors")
-    assert card["after"].keys() == {"states", "parameters", "checkpoint_bytes"}
+    assert card["after"].keys() == {"states", "width", "parameters", "checkpoint_bytes"}
 
     bare = tmp_path / "9 lives (of cats).safetensors"
     bare.write_bytes((place / "digits.safetensors").read_bytes())

@@ -10,14 +10,14 @@ from cyclopts import Parameter
 from rich.console import Group
 from rich.table import Table
 
-from ..budgets import certify_model
+from ..budgets import certify_model, wilson_interval
 from ..errors import InputError, need_torch
 from ..files import check_new_folder, check_writable, existing
 from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
 from .output import Report, literal, say, table
-from .pruning import PruningOptions, find_plan, report_certificates
+from .pruning import PruningOptions, find_plan, recover_found, report_certificates
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 Bits = Annotated[int, Parameter(converter=parse_whole_number, help="Bits per weight: 8 or 4.")]
 ROWS = {  # of the table that `deploy` prints, with the names of the card
     "states": ("states", "{:,}"),
+    "features": ("width", "{:,}"),
     "parameters": ("parameters", "{:,}"),
     "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
     "steps per second in C": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
+    "with 95 % confidence": ("interval", "{0[0]:.1%} to {0[1]:.1%}"),
 }
 FORMATS = {".c": "c", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
 
@@ -104,7 +106,7 @@ def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
 
 
 def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
-    """Prune and quantise a model and write it in every form to a new folder, with a card of the gains and costs.
+    """Prune, recover and quantise a model; write it in every form to a new folder, with a card of the gains and costs.
 
     The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
     graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on --examples
@@ -116,12 +118,15 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
 
     bits, folder = options.bits, options.out
     check_bits(bits)
+    options.check_recovery()
     check_new_folder(folder)
     say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
     split = _test_examples(checkpoint, options)
     found = find_plan(
         checkpoint, options, finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None)
     )
+    if options.recover:
+        found, _ = recover_found(checkpoint, options, folder, found)
     small = found.model
     bounds = report_certificates(certify_model(found.pruning, small)) if options.certify else None
     say("Measuring the size, speed and accuracy of the model before and after.")
@@ -169,6 +174,7 @@ def _measure(model: Classifier, split: Split | None) -> dict[str, Any]:
         if split is not None:
             score = evaluate(model, split, engine=engine)
             figures |= {"accuracy": score.accuracy, "examples": score.examples}
+            figures["interval"] = wilson_interval(score.accuracy, score.examples)
     return figures
 
 

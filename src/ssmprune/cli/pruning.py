@@ -104,6 +104,10 @@ class PruningOptions:
     max_latency: float | None = None
     """Milliseconds that one sequence may take, the first of --calibrate or a random one."""
     calibration: CalibrationOptions = field(default_factory=CalibrationOptions)
+    recover: bool = False
+    """Then learn the whole model's answers, from the --calibrate inputs."""
+    minutes: float = 5.0
+    """Longest time that --recover may take."""
     method: Annotated[str | None, Parameter(alias="-m")] = None
     """A method from `ssmprune list`; by default last, or surgeon with --calibrate."""
     max_gain: Annotated[float | None, Parameter(group=MORE)] = None
@@ -124,10 +128,24 @@ class PruningOptions:
     """Round the states kept in each layer up to a multiple of this."""
     unstable: Unstable = "refuse"
 
-    @property
-    def budgets(self) -> dict[str, float]:
-        """The budgets that are given, by name."""
-        return {name: limit for name in BUDGETS if (limit := getattr(self, name)) is not None}
+    def check_amount(self) -> dict[str, float]:
+        """Return the budgets that are given, by name; refuse options that do not say how far to prune in one way."""
+        given = {name: limit for name in BUDGETS if (limit := getattr(self, name)) is not None}
+        shares = [name for name in ("ratio", "operations") if getattr(self, name) is not None]
+        if len(shares) + bool(given) != 1:
+            raise InputError(
+                "Say how far to prune with --ratio, with --operations, or with one or more of "
+                f"{', '.join(map(flag, BUDGETS))}; got {' and '.join(map(flag, [*shares, *given])) or 'none'}."
+            )
+        if self.certify and (self.width or self.operations is not None):
+            raise InputError("--certify compares layers state by state, so all features must stay: leave out --width.")
+        return given
+
+    def check_recovery(self) -> None:
+        """Refuse a recovery without inputs, or without a file to write to."""
+        if self.recover and (self.calibration.calibrate is None or self.out is None):
+            raise InputError("--recover learns from the inputs of --calibrate and writes to --out; give both as well.")
+        _check_minutes(self.minutes)
 
     def task_name(self, checkpoint: Path) -> str | None:
         """Return the task that --validate names, else the card, else --calibrate; None where none of them does."""
@@ -141,10 +159,6 @@ class PruningOptions:
 class PruneOptions(PruningOptions):
     """How far to prune, by which method, on which data, and what to do with the plan."""
 
-    recover: bool = False
-    """Then learn the whole model's answers, from the --calibrate inputs."""
-    minutes: float = 5.0
-    """Longest time that --recover may take."""
     plan: Annotated[Path | None, Parameter(group=MORE)] = None
     """Write the plan to this file; without --out only that."""
     from_plan: Annotated[Path | None, Parameter(group=MORE)] = None
@@ -158,9 +172,7 @@ class PruneOptions(PruningOptions):
         others = [flag(name) for name in given if name not in ("out", "from_plan")]
         if self.from_plan is not None and others:
             raise InputError(f"--from-plan takes every decision from a plan; leave out {', '.join(others)}.")
-        if self.recover and (self.calibration.calibrate is None or self.out is None):
-            raise InputError("--recover learns from the inputs of --calibrate and writes to --out; give both as well.")
-        _check_minutes(self.minutes)
+        self.check_recovery()
 
 
 @Parameter(name="*")
@@ -211,7 +223,7 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
         found.plan.save(options.plan)
     recovered = None
     if options.recover and options.out is not None:
-        found, recovered = _recover(checkpoint, options, options.out, found)
+        found, recovered = recover_found(checkpoint, options, options.out, found)
     report, pruning = _report(found.plan, options.out or options.plan, found.notes), found.pruning
     if recovered is not None:
         report += Report({"recovery": recovered.facts()}, literal(recovered))
@@ -248,7 +260,7 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
 
     finish: what will be done to the pruned model, so that budgets count what that costs and saves as well.
     """
-    given = options.budgets
+    given = options.check_amount()
     pruning = Pruning(
         load(checkpoint),
         None if options.method is None else one_of("method", options.method, named()),
@@ -259,13 +271,6 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
         sequences=None,  # `sequences` of them were chosen at random already
     )
     ratio = options.ratio if options.operations is None else 1 - options.operations
-    if (options.ratio is not None) + (options.operations is not None) + bool(given) != 1:
-        asked = [name for name in ("ratio", "operations") if getattr(options, name) is not None]
-        came = " and ".join(map(flag, [*asked, *given])) or "none"
-        words = ", ".join(map(flag, BUDGETS))
-        raise InputError(
-            f"Say how far to prune with --ratio, with --operations, or with one or more of {words}; got {came}."
-        )
     if pruning.memory > ANNOUNCED_MEMORY:
         say(f"Planning takes up to {pruning.memory / 1e9:.1f} GB of memory.")
     if ratio is not None:
@@ -350,13 +355,14 @@ class _Accuracy:
         return accuracy
 
 
-def _recover(
-    checkpoint: Path, options: PruneOptions, out: Path, found: "Found[Classifier]"
+def recover_found(
+    checkpoint: Path, options: PruningOptions, out: Path, found: "Found[Classifier]"
 ) -> "tuple[Found[Classifier], Recovered[Classifier] | None]":
-    """Recover the pruned model; a recovery that breaks a budget is discarded, with a message."""
+    """Recover the pruned model, then finish it; a recovery that breaks a budget is discarded, with a message."""
     inputs = replace(options.calibration, sequences=RECOVERY_SEQUENCES).load(checkpoint) or []
-    recovered = _learn(found.model, found.pruning.model, inputs, options.minutes, out)
-    after = found.remeasure(recovered.model)
+    pruning, finish = found.pruning, found.finish
+    recovered = _learn(pruning.shrink(found.plan), pruning.model, inputs, options.minutes, out)
+    after = found.remeasure(recovered.model if finish is None else finish(recovered.model, pruning.batches))
     if after.broken:
         say(f"After recovery, {'; '.join(after.broken)}. The pruned model is kept as it was before recovery.")
         return found, None

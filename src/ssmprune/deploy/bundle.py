@@ -52,7 +52,8 @@ def new_bundle(folder: Path, name: str, model: Classifier) -> Iterator[tuple[Pat
 
 def measure(model: Classifier, forward: Forward) -> dict[str, Any]:
     """Return how large a model is and, if `forward` computes it in C, how much memory and time a stream takes."""
-    figures: dict[str, Any] = {"states": sum(model.layer_states.values()), "parameters": parameters(model)}
+    figures: dict[str, Any] = {"states": sum(model.layer_states.values()), "width": model.config.width}
+    figures["parameters"] = parameters(model)
     if isinstance(forward, Compiled):
         figures["state_bytes"] = forward.state_bytes
         figures["steps_per_second"] = None if model.config.bidirectional else steps_per_second(forward)
