@@ -16,7 +16,7 @@ from rich.console import Group
 
 from .. import budgets, tasks
 from ..arrays import Real
-from ..budgets import Finish, Found, certify_model, milliseconds_of, most_trials, search
+from ..budgets import Finish, Found, certify_model, most_trials, search
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..files import check_writable, existing
@@ -42,15 +42,22 @@ if TYPE_CHECKING:
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
 RECOVERY_SEQUENCES = 1_000_000  # all there are, of most data
 ANNOUNCED_MEMORY = 100_000_000  # bytes
+SOON_COMPILED, TIMINGS = 1_500_000, 7  # bytes of a model that takes seconds to compile; how often it is timed
+NEARLY_ALL = 0.95  # of the variance of answers
+COSTS = ("bytes", "operations")
 UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
 BUDGETS = ("max_energy", "max_gain", "max_loss", "max_memory", "max_latency")
 INSPECTED = {  # what `inspect` shows of a layer, with titles
     "layer": "layer",
     "kind": "kind",
     "states": "states",
-    "memory_steps": "memory in steps, least and most",
+    "memory_steps": "steps remembered, fewest and most",
     "last_scores": "LAST scores 10, 50, 90 %",
 }
+EXPLAINED = (
+    "Steps remembered: until a state has forgotten two thirds of an input, for the fastest and the slowest state.",
+    "LAST scores: those that 10, 50 and 90 % of a layer's states stay below; LAST prunes the lowest of all layers.",
+)
 CERTIFIED = {  # what is shown of a certificate, with titles
     "layer": "layer",
     "gain": "layer's gain",
@@ -190,7 +197,7 @@ class RecoverOptions(CalibrationOptions):
 
 
 def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions()) -> Report:  # noqa: B008 (frozen)
-    """Show the layers of a model: states, memory, and the spread of their scores."""
+    """Show the layers of a model, what its parts cost, and how much of that pruning can save."""
     model = load(existing(checkpoint))  # a missing file is told before torch is imported
     systems = read(model, unstable=options.unstable)
     scores = make_plan(systems, 0).scores
@@ -198,8 +205,9 @@ def inspect(checkpoint: Checkpoint, /, options: InspectOptions = InspectOptions(
     notes = ["; then ".join(model.history)] if model.history else []
     if any(system.states != system.n for system in systems.values()):
         notes.append(PAIRS)
-    shown = table(str(checkpoint), layers, "\n".join(notes), INSPECTED)
-    return Report({"layers": layers, "history": model.history}, shown)
+    notes += EXPLAINED
+    shown = table(str(checkpoint), [_readable(layer) for layer in layers], "\n".join(notes), INSPECTED)
+    return Report({"layers": layers, "history": model.history}, shown) + _report_parts(model)
 
 
 def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> Report:  # noqa: B008 (frozen)
@@ -233,7 +241,8 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     if options.out is None:
         return report
     _save(found.model, pruning.model, checkpoint, options.out)
-    return report + _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning))
+    report += _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning))
+    return report + _note_needless_states(pruning)
 
 
 def recover(
@@ -395,16 +404,58 @@ def _save(small: "Classifier", before: "Classifier", checkpoint: Path, out: Path
 
 
 def _measure_gains(whole: "Classifier", small: "Classifier", x: "Tensor") -> Report:
-    """Measure bytes and milliseconds of a model before and after pruning."""
+    """Count bytes and operations of a model before and after pruning, and measure its speed if it is soon compiled."""
+    from ..models.checkpoint import stored_bytes
+    from ..models.costs import operations
+
+    facts: dict[str, Any] = {
+        "bytes": [stored_bytes(model) for model in (whole, small)],
+        "operations": [operations(model.config) for model in (whole, small)],
+        "steps_per_second": _steps_per_second(whole, small, x) if stored_bytes(whole) <= SOON_COMPILED else None,
+    }
+    lines = [f"Tensors: {_compare(facts['bytes'])} bytes", f"Operations of a step: {_compare(facts['operations'])}"]
+    if facts["steps_per_second"]:
+        lines.append(f"Steps per second in C: {_compare(facts['steps_per_second'])} on this machine")
+    return Report(facts, Group(*map(literal, lines)))
+
+
+def _compare(pair: Sequence[float]) -> str:
+    return " -> ".join(f"{figure:,.0f}" for figure in pair)
+
+
+def _steps_per_second(whole: "Classifier", small: "Classifier", x: "Tensor") -> list[float] | None:
+    """Return the steps of x that two models compute in a second in C; None where nothing can be compiled."""
+    from ..deploy.compiled import choose_engine, forward
+    from ..sweeps.timing import time_in_turns
+
+    if choose_engine("auto") == "torch":
+        return None
+    with forward(whole, "compiled") as before, forward(small, "compiled") as after:
+        seconds = time_in_turns({"before": lambda: before(x), "after": lambda: after(x)}, TIMINGS)
+    return [x.shape[0] * x.shape[1] / float(np.median(times)) for times in seconds.values()]
+
+
+def _note_needless_states(pruning: "Pruning[Classifier]") -> Report:
+    """Say so if a pair of states in each layer does nearly all that all of them do, on some calibration inputs."""
+    import torch
+
     from ..models.checkpoint import stored_bytes
 
-    sizes = [stored_bytes(model) for model in (whole, small)]
-    times = [milliseconds_of(model, (x,)) for model in (whole, small)]
-    lines = [
-        f"Tensors: {sizes[0]:,} -> {sizes[1]:,} bytes",
-        f"Time for {len(x)} x {x.shape[1]:,} steps: {times[0]:.3g} -> {times[1]:.3g} ms on this machine",
-    ]
-    return Report({"bytes": sizes, "milliseconds": times}, Group(*map(literal, lines)))
+    large = stored_bytes(pruning.model) > SOON_COMPILED
+    if pruning.batches is None or large or pruning.width or pruning.limits != Limits([], 1.0, "layer", 1):
+        return Report({}, Group())
+    x, lengths = pruning.batches[0]
+    with torch.no_grad():
+        before, after = (model(x, lengths) for model in (pruning.model, pruning.shrink(pruning.plan(1.0))))
+    spread = float((before - before.mean(0)).square().sum())
+    stays = 1 - float((before - after).square().sum()) / spread if spread else 0.0
+    if not stays >= NEARLY_ALL:  # or NaN, of a model with unstable poles
+        return Report({}, Group())
+    line = (
+        f"With a single pair of states in each layer, {stays:.0%} of what sets its answers apart stays: on these "
+        "inputs the model hardly needs its states. Try --ratio 1, or --width."
+    )
+    return Report({"kept_by_one_pair": stays}, literal(line))
 
 
 def _report(plan: Plan, out: Path | None, notes: Sequence[str] = ()) -> Report:
@@ -444,6 +495,41 @@ def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any
         "memory_steps": [float(memory.min()), float(memory.max())],
         "last_scores": np.quantile(np.exp(energy_normalised(scores)), [0.1, 0.5, 0.9]).tolist(),
     }
+
+
+def _readable(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a layer with as many digits as one reads."""
+    memory = " to ".join(f"{steps:,.0f}" if steps >= 10 else f"{steps:.1f}" for steps in layer["memory_steps"])
+    return layer | {"memory_steps": memory, "last_scores": " ".join(f"{score:.2g}" for score in layer["last_scores"])}
+
+
+def _report_parts(model: "Classifier") -> Report:
+    """Report bytes and operations of a model's parts, and what shares of them go with its states and with its width."""
+    from ..models.checkpoint import stored_parts
+    from ..models.costs import parts
+
+    stored, costs = stored_parts(model), parts(model.config)
+    rows: list[dict[str, Any]] = [
+        {
+            "part": name,
+            "bytes": stored[name],
+            "operations": part.operations,
+            "states": part.of_states,
+            "width": part.of_features or not part.operations,  # the table of tokens is looked up, and as wide
+        }
+        for name, part in costs.items()
+        if stored[name] or part.operations
+    ]
+    shares = {
+        size: {kind: sum(row[kind] for row in rows if row[size]) / sum(row[kind] for row in rows) for kind in COSTS}
+        for size in ("states", "width")
+    }
+    said = {size: " and ".join(f"{share[kind]:.0%} of the {kind}" for kind in COSTS) for size, share in shares.items()}
+    caption = f"{said['states']} go with the states (--ratio), {said['width']} with the width (--width)."
+    readable = [row | {size: "yes" if row[size] else "no" for size in shares} for row in rows]
+    titles = {"operations": "operations of a step", "states": "goes with states", "width": "with width"}
+    shown = table("What a step costs", readable, caption, {name: titles.get(name, name) for name in rows[0]})
+    return Report({"parts": rows, "shares": shares}, shown)
 
 
 def _flatten(options: PruneOptions) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,6 +18,7 @@ from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
 from ..quantisation.grid import restore
 from .config import Config
+from .costs import part_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -92,9 +94,16 @@ def stored_bytes(model: nn.Module) -> int:
     from .classifier import Classifier
 
     if isinstance(model, Classifier) and model.grid is not None:
-        arrays = model.arrays()
-        return sum(array.nbytes for array in (model.grid.store(arrays) or arrays).values())
+        return sum(stored_parts(model).values())
     return sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+
+
+def stored_parts(model: Classifier) -> Counter[str]:
+    """Return the bytes of the parts of one of our models, those of `costs.parts`, as its file holds them."""
+    arrays, found = model.arrays(), Counter[str]()
+    for name, array in ((model.grid and model.grid.store(arrays)) or arrays).items():
+        found[part_of(name)] += array.nbytes
+    return found
 
 
 def _model(arrays: Arrays, about: dict[str, str]) -> Classifier:

@@ -39,6 +39,19 @@ def parts(config: Config) -> dict[str, Part]:
     }
 
 
+def part_of(tensor: str) -> str:
+    """Return the part of a classifier that a tensor of its file belongs to.
+
+    >>> part_of("layers.0.ssm.log_step"), part_of("layers.1.gate.weight.scale"), part_of("decoder.bias")
+    ('recurrence', 'gates', 'head')
+    """
+    first, *rest = tensor.split(".")
+    if first != "layers":
+        return "encoder" if first == "encoder" else "head"
+    leaf = rest[2] if rest[1] == "ssm" else rest[1]
+    return {"norm": "norms", "gate": "gates", "value": "gates"}.get(leaf, leaf if leaf in "BCD" else "recurrence")
+
+
 def operations(config: Config) -> int:
     """Return how many multiplications and additions, in pairs, a step takes.
 
