@@ -168,7 +168,7 @@ def test_prune_shows_the_options_people_need_first(ssmprune):
     shown = ssmprune("prune", "--help").stdout
     first, more = shown.split("─ More options ─")
     options = re.findall(r"^│ (--[a-z-]+)", first, re.MULTILINE)
-    assert len(options) == 10
+    assert len(options) == 12
     assert options[:2] == ["--out", "--ratio"]
     assert "--round-to" in more
 
