@@ -148,6 +148,9 @@ def test_inspect_and_list_print_tables_and_json(ssmprune, checkpoint):
     fastest, slowest = layers[0]["memory_steps"]
     assert slowest >= fastest >= 1
     assert "layers.1.ssm" in ssmprune("inspect", checkpoint).stdout
+    listed = " ".join(ssmprune("list").stdout.replace("│", " ").split())
+    assert "methods last, surgeon, aire, " in listed
+    assert listed.count("/") == 2, "pairs are described, not listed"
     known = json.loads(ssmprune("list", "--json").stdout)
     assert {"last", "lamp", "surgeon", "energy/layer_adaptive"} <= set(known["methods"])
     assert {"balanced", "h2-optimal", "last-as-released", "aire-as-released"} <= set(known["also in sweeps"])
@@ -171,6 +174,22 @@ def test_prune_shows_the_options_people_need_first(ssmprune):
     assert len(options) == 12
     assert options[:2] == ["--out", "--ratio"]
     assert "--round-to" in more
+
+
+@pytest.mark.parametrize("words", ["eval", "eval --help", "eval -h", "--json eval --help"])
+def test_an_unknown_command_is_refused_with_a_suggestion(words, ssmprune):
+    result = ssmprune(*words.split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "There is no command 'eval'" in result.stderr
+    assert "Did you mean evaluate?" in result.stderr
+
+
+@pytest.mark.parametrize("words", ["", "prune "])
+def test_help_has_a_short_form(words, ssmprune):
+    short, long = (ssmprune(*words.split(), flag) for flag in ("-h", "--help"))
+    assert short == long
+    assert short.returncode == 0
+    assert "Usage" in short.stdout
 
 
 def test_there_are_few_options():

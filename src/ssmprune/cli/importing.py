@@ -23,6 +23,11 @@ from .output import Report, table
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
 
+FIRST = ("last", "surgeon")  # the methods that are used by default
+PAIRED = (
+    ". Every pair CRITERION/ALLOCATION without a name above is a method, too, as in energy/pooled; allocations are "
+    "uniform, pooled, layer_adaptive, layer_share"
+)
 NAMES = {bool: "true or false", float: "a number", int: "a whole number", str: "a word"}
 
 
@@ -64,7 +69,9 @@ def list_() -> Report:
         "families": sorted(adapters.found()),
         "tasks": sorted(tasks.found()),
     }
-    rows = [{"kind": kind, "names": ", ".join(members)} for kind, members in names.items()]
+    with_names = [*FIRST, *(name for name in names["methods"] if "/" not in name and name not in FIRST)]
+    shown = names | {"methods": with_names, "criteria": [*names["criteria"][:-1], names["criteria"][-1] + PAIRED]}
+    rows = [{"kind": kind, "names": ", ".join(members)} for kind, members in shown.items()]
     return Report(names, table("What ssmprune knows", rows))
 
 

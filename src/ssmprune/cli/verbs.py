@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import __version__
-from ..errors import InputError, visible
+from ..errors import InputError, one_of, visible
 from ..registry import add_module
 from .deploying import deploy, export, quantize
 from .importing import import_, list_
@@ -34,7 +34,7 @@ app = App(
     name="ssmprune",
     help="Make trained diagonal state space models smaller and faster, without retraining.",
     help_format="markdown",
-    help_flags=["--help"],
+    help_flags=["--help", "-h"],
     version=__version__,
     version_flags=["--version"],
     default_parameter=Parameter(negative=(), show_default=lambda value: value or None),
@@ -47,6 +47,7 @@ for heading, verbs in VERBS.items():
     for place, (verb, function) in enumerate(verbs.items()):
         app.command(function, name=verb, group=group, sort_key=place)
 app.meta.suppress_keyboard_interrupt = False  # `run` reports it
+app.meta.help_flags = ()  # `launch` first looks whether there is such a command
 
 
 @app.meta.default
@@ -67,6 +68,8 @@ def launch(
     if not words:
         app.help_print()
         raise InputError("A command is missing. Try `ssmprune --help`.")
+    if not words[0].startswith("-"):
+        one_of("command", words[0], {name: verb for verbs in VERBS.values() for name, verb in verbs.items()})
     command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     for path in module or []:
         add_module(path)
