@@ -275,3 +275,11 @@ def test_a_budget_of_ones_own_is_a_subclass():
     assert sum(sp.prune(model("s5"), MostStates(7)).config.states) == 7
     with pytest.raises(sp.InputError, match="cannot reach 1 states: without its states the model has 2"):
         sp.prune(model("s5"), MostStates(1))
+
+
+def test_of_several_budgets_those_that_allow_pruning_say_so():
+    work = sp.Pruning(sp.S5Layer(2, 10))
+    goals = [sp.max_energy(0.0), sp.max_gain(100.0)]
+    for order in (goals, goals[::-1]):
+        notes = search(order, work).notes
+        assert sorted(notes) == ["max_energy 0 allows no pruning", "max_gain 100 by itself allows more"]

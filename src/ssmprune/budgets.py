@@ -128,6 +128,7 @@ class Found(Generic[Model]):
     values: dict[Budget, float]
     pruning: Pruning[Model]
     finish: Finish | None = None
+    allowing: tuple[Budget, ...] = ()  # where nothing is pruned: those that would allow it
 
     @cached_property
     def model(self) -> Model:
@@ -159,6 +160,8 @@ class Found(Generic[Model]):
         return replace(self, values=values, finish=lambda pruned, data: model)
 
     def _describe(self, budget: Budget) -> str:
+        if budget in self.allowing:
+            return f"{budget.name} {budget.limit:g} by itself allows more"
         return budget.describe(self.values[budget], self.pruning, pruned=self.ratio > 0)
 
 
@@ -192,7 +195,10 @@ def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | 
                 f"model comes to {budget.write(value)}."
             )
     values = {budget: trials.value(budget, ratio) for budget in budgets}
-    return Found(ratio, trials.plan(ratio), values, pruning, finish)
+    least = ratio_for(1, pruning.states)
+    several = len(losses) > 1 and not ratio
+    allowing = tuple(loss for loss in losses if several and loss.allows(trials.value(loss, least)))
+    return Found(ratio, trials.plan(ratio), values, pruning, finish, allowing)
 
 
 @dataclass(eq=False)
@@ -316,7 +322,7 @@ def ratio_for(removed: int, states: int) -> float:
     >>> ratio_for(1, 3), ratio_for(57, 100)
     (0.333333, 0.57)
     """
-    return removed * DIGITS // states / DIGITS
+    return removed * DIGITS // max(1, states) / DIGITS
 
 
 def removed_at(ratio: float, states: int) -> int:

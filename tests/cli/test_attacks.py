@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ import ssmprune as sp
 from ssmprune.files import load_tensors, save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
+from ssmprune.sweeps.store import open_results
 from ssmprune.tasks import cards
 from tiny_results import tiny_results
 
@@ -163,3 +165,63 @@ def test_nobody_has_to_listen(model, tmp_path, end, words):
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
     assert out.exists()
+
+
+def test_a_full_standard_output_is_told_and_files_stay(model, tmp_path):
+    """The model is written; the exit code says that its report is not."""
+    for name, words in {"a": [], "b": ["--json"]}.items():
+        out = tmp_path / f"{name}.safetensors"
+        line = [sys.executable, "-m", "ssmprune", *words, "prune", str(model), "--ratio", "0.5", "--out", str(out)]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2
+        told = "Error: Standard output: No space left on device. The result is not shown; files were written before"
+        assert told in done.stderr
+        sp.load(out)
+
+
+def test_a_full_standard_error_does_not_change_the_exit_code(tmp_path):
+    with open("/dev/full", "w") as full:
+        line = [sys.executable, "-m", "ssmprune", "inspect", str(tmp_path / "none")]
+        assert subprocess.run(line, stderr=full).returncode == 2
+
+
+@pytest.mark.parametrize("states", [(8, 0, 8), (0, 0)])
+def test_a_layer_without_states_is_silent(ssmprune, tmp_path, states):
+    model, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
+    whole = Classifier(Config("s4d", inputs=3, outputs=2, width=4, states=states))
+    sp.save(whole, model)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(12, 30, 3)).astype(np.float32))
+    data, to = ("--calibrate", tmp_path / "x.npy"), ("--out", out)
+    for words in (
+        ("inspect", model),
+        ("prune", model, "--ratio", "0.5", *data, "--certify", *to),
+        ("prune", model, "--max-energy", "0.1", *to),
+        ("prune", model, "--max-energy", "0.1", *data, *to),
+        ("prune", model, "--ratio", "0.5", "--method", "surgeon", "--floor", "channel", *to),
+        ("quantize", model, *data, "--bits", "4", *to),
+    ):
+        done = ssmprune(*words)
+        assert done.returncode == 0, (words, done.stderr)
+    assert "layers.1.ssm" in ssmprune("inspect", out).stdout
+
+
+def test_sweep_refuses_a_name_that_it_could_not_read_again(ssmprune, model, tmp_path):
+    odd = tmp_path / "a\\b.safetensors"
+    model.rename(odd)
+    done = ssmprune("sweep", odd, "--task", "smnist", "--out", tmp_path / "out", "--methods", "last")
+    assert done.returncode == 2
+    assert r"by a name without slashes; rename 'a\\b'" in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_line_of_cells_is_told_before_sweep_json_is_written(tmp_path):
+    results = tiny_results(tmp_path / "sweep")
+    (results.folder / "cells.jsonl").write_text("{\n")
+    before = (results.folder / "sweep.json").read_bytes()
+    with (
+        pytest.raises(sp.InputError, match=r"Line 1 of .*cells\.jsonl is not a cell"),
+        open_results(results.folder, {**results.about, "date": "1999-01-01"}),
+    ):
+        pass
+    assert (results.folder / "sweep.json").read_bytes() == before

@@ -485,6 +485,7 @@ def report_certificates(certificates: dict[str, Certificate]) -> Report:
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:
     """Return sizes of a layer, the memory 1/(1 - |pole|) of its fastest and slowest pole, quantiles of LAST scores."""
     memory = -1 / np.expm1(system.log_poles.real)
+    quantiles = np.quantile(np.exp(energy_normalised(scores)), [0.1, 0.5, 0.9]).tolist() if system.n else []
     return {
         "layer": layer,
         "kind": "MIMO" if system.channel is None else "multi-SISO",
@@ -492,8 +493,8 @@ def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any
         "directions": system.directions,
         "states": system.states,
         "stored_states": system.n,
-        "memory_steps": [float(memory.min()), float(memory.max())],
-        "last_scores": np.quantile(np.exp(energy_normalised(scores)), [0.1, 0.5, 0.9]).tolist(),
+        "memory_steps": [float(memory.min()), float(memory.max())] if system.n else [],
+        "last_scores": quantiles,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -76,7 +77,18 @@ def launch(
     result: Any = command(*bound.args, **bound.kwargs)
     if not isinstance(result, Report):  # --help and --version have printed what there is to say; so has process 0
         return 0
-    result.show(json)
+    try:
+        result.show(json)
+        if sys.stdout is not None:  # as after `>&-`
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _leave_stdout()
+        reason = error.strerror or error
+        raise InputError(
+            f"Standard output: {reason}. The result is not shown; files were written before, whole."
+        ) from error
     return result.exit_code
 
 
@@ -92,16 +104,22 @@ def run(arguments: Sequence[str]) -> NoReturn:
         if not isinstance(leave if isinstance(leave, BrokenPipeError) else leave.__context__, BrokenPipeError):
             raise
         code = 0  # files are written before anything is printed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it flushes at exit
+        _leave_stdout()
     except Exception as error:
         if "--debug" in arguments:
             raise
         message, code = explain(error)
         line = Text.assemble(("Error:", "bold red"), " ", visible(message))
-        Console(stderr=True, soft_wrap=True).print(line, highlight=False)
+        with suppress(OSError):  # where nothing can be printed, the exit code still tells
+            Console(stderr=True, soft_wrap=True).print(line, highlight=False)
     if code == INTERRUPTED:
         Console(stderr=True).print("Interrupted. Every file that was written is whole.")
     sys.exit(code)
+
+
+def _leave_stdout() -> None:
+    """Print no more: what could not be printed would fail again when Python flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> NoReturn:

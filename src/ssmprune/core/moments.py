@@ -87,7 +87,8 @@ def white_noise(system: DiagonalSystem) -> Moments:
 def weights(system: DiagonalSystem) -> Real:
     """Return W (channels, slots, parts, outputs of a channel): the layer's output is Wᵀz."""
     C = system.gain * system.C.transpose(2, 0, 1)  # (n, directions, outputs)
-    return system.layout.spread(np.stack([C.real, -C.imag], axis=2).reshape(system.n, -1, C.shape[2]))
+    parts = np.stack([C.real, -C.imag], axis=2)
+    return system.layout.spread(parts.reshape(system.n, 2 * system.directions, system.C.shape[1]))
 
 
 def readout(system: DiagonalSystem, weights: Real) -> Complex:
@@ -97,5 +98,5 @@ def readout(system: DiagonalSystem, weights: Real) -> Complex:
     >>> weights(system).ravel(), readout(system, weights(system)).ravel()
     (array([ 2., -4.]), array([1.+2.j]))
     """
-    parts = system.layout.gather(weights).reshape(system.n, system.directions, 2, -1) / system.gain
+    parts = system.layout.gather(weights).reshape(system.n, system.directions, 2, weights.shape[-1]) / system.gain
     return np.ascontiguousarray((parts[:, :, 0] - 1j * parts[:, :, 1]).transpose(1, 2, 0))

@@ -35,7 +35,7 @@ class ChannelLayout:
     channel: Index  # (n,) the channel of each state
     slot: Index  # (n,) its slot there
     channels: int
-    slots: int  # the most states that a channel owns
+    slots: int  # the most states that a channel owns, and at least one
 
     def spread(self, values: NDArray[Any], fill: float = 0) -> NDArray[Any]:
         """Put the entry of each state, (n, ...), into its place, (channels, slots, ...)."""
@@ -182,12 +182,12 @@ class DiagonalSystem:
         (array([0, 0, 1]), 2)
         """
         if self.channel is None:
-            return ChannelLayout(np.zeros(self.n, np.int64), np.arange(self.n), 1, self.n)
+            return ChannelLayout(np.zeros(self.n, np.int64), np.arange(self.n), 1, max(1, self.n))
         order = np.argsort(self.channel, kind="stable")
         counts = np.bincount(self.channel, minlength=self.channels)
         slot = np.empty(self.n, np.int64)
         slot[order] = np.arange(self.n) - np.repeat(np.cumsum(counts) - counts, counts)
-        return ChannelLayout(self.channel, slot, self.channels, int(counts.max(initial=0)))
+        return ChannelLayout(self.channel, slot, self.channels, max(1, int(counts.max(initial=0))))
 
     def select(self, keep: Mask) -> DiagonalSystem:
         """Return the sub-system of the states where `keep` (n,) is true."""

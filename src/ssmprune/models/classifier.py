@@ -217,6 +217,8 @@ class Classifier(nn.Module):
     def _checked(self, x: Tensor, lengths: Tensor | None = None) -> Tensor | None:
         """Refuse what is no batch; return the lengths where the inputs are."""
         self._built_as.check_inputs(x, whole=not (x.is_floating_point() or x.is_complex()))
+        if not (self._built_as.tokens or x.is_floating_point()):
+            raise InputError(f"Expected real numbers, got {x.dtype}; convert them, as by x.float().")
         if lengths is None:
             return None
         check_lengths(lengths, *x.shape[:2])

@@ -208,6 +208,7 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     try:
         path = folder / "sweep.json"
         merged = _merge(_read_about(path), about, folder) if path.is_file() else about
+        _read_outcomes(folder / "cells.jsonl")  # what is damaged is refused before anything is written
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
         whole = (folder / "cells.jsonl").read_bytes().rfind(b"\n") + 1
         os.ftruncate(lines, whole)  # a line that a kill has torn would spoil the next

@@ -25,7 +25,7 @@ from ..training.evaluation import at_rate, check_fits
 from . import approaches
 from .approaches import Subject
 from .runners import Job, Runner, local
-from .store import FORMAT, FULL, VERSION, Cell, Key, Outcome, Results, Writer, open_results
+from .store import FORMAT, FULL, NAME, VERSION, Cell, Key, Outcome, Results, Writer, open_results
 from .timing import machine
 
 CALIBRATION = 200  # unlabelled training sequences
@@ -115,10 +115,10 @@ def entries(files: Iterable[Path], task: str | None = None) -> list[Entry]:
     for file in files:
         if not file.is_file():
             raise InputError(f"There is no checkpoint at {file}.")
-    return [
-        Entry(name, file, task_of(file, task), read_card(file))
-        for name, file in zip(_different_names(files), files, strict=True)
-    ]
+    for name in (names := _different_names(files)):
+        if not NAME.fits(name):
+            raise InputError(f"A sweep names folders after checkpoints, by {NAME.expected}; rename {name!r}.")
+    return [Entry(name, file, task_of(file, task), read_card(file)) for name, file in zip(names, files, strict=True)]
 
 
 def _different_names(files: Sequence[Path]) -> list[str]:
