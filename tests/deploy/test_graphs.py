@@ -4,6 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from onnxruntime.quantization import quantize_dynamic
 
 import ssmprune as sp
 from ssmprune.deploy.onnx import blank_state, export_onnx, export_torch, with_real_layers
@@ -65,13 +66,14 @@ def _stepped(layer, u):
         ("s5", 0.7, {"bidirectional": True}),
         ("s4d", 0.7, {}),
         ("s4d", 0.0, {"states": (12, 0), "bidirectional": True, "backward_delay": 1}),
+        ("s5", 0.0, {"retrieval": True}),
     ],
 )
 def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options, tmp_path):
     pruned = model(family, ratio, **options)
     export_onnx(pruned, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    for batch, length in ((1, 5), (3, 40)):
+    for batch, length in ((2, 5), (6, 40)) if pruned.config.retrieval else ((1, 5), (3, 40)):
         x = torch.randn(batch, length, 3)
         (ours,) = session.run(None, {"x": x.numpy()})
         np.testing.assert_allclose(ours, logits(pruned, x), atol=1e-4)
@@ -92,6 +94,21 @@ def test_stream_graphs_run_in_onnxruntime_step_by_step(family, ratio, options, t
         outputs = session.run(None, {"x": now.numpy(), **dict(zip(names, carried, strict=True))})
         carried = outputs[1:]
     np.testing.assert_allclose(outputs[0], logits(pruned, x), atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["sequence", "stream"])
+@pytest.mark.parametrize(("family", "options"), [("s5", {}), ("s4d", {}), ("s5", {"tokens": True, "retrieval": True})])
+def test_graphs_name_their_axes_and_can_be_quantised_by_onnxruntime(family, options, mode, tmp_path):
+    export_onnx(model(family, **options), tmp_path / "model.onnx", mode=mode)
+    quantize_dynamic(tmp_path / "model.onnx", tmp_path / "small.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    x, *carried = session.get_inputs()
+    features = [] if options else [3]
+    assert x.shape == ["batch", *(["length"] if mode == "sequence" else []), *features]
+    assert {entry.shape[0] for entry in carried if entry.shape} <= {"batch"}
+    answer, *carried = session.get_outputs()
+    assert answer.shape == ["pairs" if options else "batch", 4]
+    assert {entry.shape[0] for entry in carried if entry.shape} <= {"batch"}
 
 
 def test_torch_export_reloads(tmp_path):

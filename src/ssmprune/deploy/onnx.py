@@ -57,6 +57,7 @@ def export_onnx(model: Classifier, path: str | os.PathLike[str], *, mode: str = 
     assert program is not None  # with dynamo there always is one
     proto = program.model_proto
     _forget_origins(proto.graph)
+    _name_axes(proto.graph, mode)
     write_atomically(path, proto.SerializeToString())
 
 
@@ -85,14 +86,28 @@ def _graph(model: Classifier, mode: str) -> tuple[nn.Module, tuple[Any, ...], tu
 
 
 def _forget_origins(graph: Any) -> None:
-    """Drop what the exporter notes of every node, a stack trace among it: a third of a small file."""
-    for entry in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+    """Drop what the exporter notes of every node, a stack trace among it: a third of a small file.
+
+    Shapes inside the graph go too: some are of weights before they were transposed, at which other tools stop.
+    """
+    graph.ClearField("value_info")
+    for entry in (*graph.node, *graph.input, *graph.output, *graph.initializer):
         entry.ClearField("metadata_props")
         entry.ClearField("doc_string")
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):  # the body of a Scan
                 _forget_origins(attribute.g)
+
+
+def _name_axes(graph: Any, mode: str) -> None:
+    """Call free axes batch and length; what is computed from the batch is how many pairs of documents there are."""
+    length = graph.input[0].type.tensor_type.shape.dim[1].dim_param if mode == "sequence" else ""
+    for entry in (*graph.input, *graph.output):
+        for axis in entry.type.tensor_type.shape.dim:
+            if axis.dim_param:  # not of a fixed axis, which setting a name would free
+                other = "batch" if axis.dim_param.isidentifier() else "pairs"
+                axis.dim_param = "length" if axis.dim_param == length else other
 
 
 def blank_state(model: Classifier, batch: int) -> tuple[Tensor, Tensor, list[Tensor]]:

@@ -163,7 +163,7 @@ class Classifier(nn.Module):
 
     def pairs(self, x: Tensor) -> Tensor:
         """Return both documents of each pair beside their difference and product, (pairs, 4 width)."""
-        a, b = x.chunk(2)
+        a, b = x[: len(x) // 2], x[len(x) // 2 :]  # not `chunk`, at which torch's ONNX exporter stops
         return torch.cat([a, b, a - b, a * b], dim=-1)
 
     def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
