@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from .arrays import is_count, is_number, is_share
 from .errors import InputError
 
 ABANDONED = 3600  # seconds after which a temporary file must be that of a process that was killed
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 OURS = "ssmprune-"  # the names of our formats begin with this
 READERS = {  # how to read a file of each format
     "ssmprune-classifier": "ssmprune.load(path)",
@@ -89,6 +91,34 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def safe_folder(folder: Path, otherwise: str = "set XDG_CACHE_HOME to a folder that is") -> Path:
+    """Return a folder, made if need be, whose content nobody but its owner (or root) can exchange."""
+    try:
+        for place in (*reversed(folder.parents), folder):  # `mkdir(parents=True)` would not make parents private
+            if not place.exists():
+                place.mkdir(mode=0o700, exist_ok=True)
+        folder = folder.resolve(strict=True)
+    except OSError as error:
+        raise InputError(f"Cannot use {folder} for compiled models: {error.strerror or error}.") from error
+    for place in (folder, *folder.parents):
+        refuse_unsafe(place, otherwise)
+    return folder
+
+
+def refuse_unsafe(path: Path, otherwise: str = "delete it") -> None:
+    """Refuse a file or folder that somebody else could have written; what runs must be what was built."""
+    if not hasattr(os, "getuid"):  # Windows, where a user's folders are the user's own
+        return
+    about = path.lstat()
+    # In a folder such as /tmp anybody may write but nobody may rename what belongs to another.
+    shared = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX
+    if about.st_uid not in (0, os.getuid()) or (about.st_mode & WRITABLE_BY_OTHERS and not shared):
+        raise InputError(
+            f"{path} can be written by others, so no code is run from below it; "
+            f"make it yours alone (chmod go-w) or {otherwise}."
+        )
 
 
 def existing(path: str | os.PathLike[str]) -> Path:

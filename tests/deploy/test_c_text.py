@@ -174,7 +174,7 @@ def test_the_header_says_what_a_caller_must_know(options, tmp_path):
     export_c(model, tmp_path / "digits.c", origin='my model_1.safetensors */ "\n#error')
     header = (tmp_path / "digits.h").read_text()
     for words in (
-        f"written by ssmprune {sp.__version__}. From: my model_1.safetensors _ _error.",
+        f"written by ssmprune {sp.__version__}.\n   From: my model_1.safetensors _ _error.",
         "scale them as those were that the model was trained on",
         "Logit k is that of class k, as the training labels count classes, from 0",
         "Re-entrant:",

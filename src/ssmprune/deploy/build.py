@@ -6,7 +6,6 @@ import ctypes
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,12 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import InputError
+from ..files import refuse_unsafe, safe_folder
 
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 # For gcc, tuning for one machine's own model of costs reads weights from memory that are in registers already.
 INTEL, ARM = ("-march=native", "-mtune=generic"), ("-mcpu=native",)
 NATIVE: dict[str, tuple[str, ...]] = {"x86_64": INTEL, "AMD64": INTEL, "aarch64": ARM, "arm64": ARM}
-WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load(sources: Mapping[str, str], folder: Path | None = None) -> ctypes.CDLL:
@@ -86,42 +85,14 @@ def scratch_folder() -> Path:
         raise InputError(f"There is no safe folder to compile in. {error}") from error
 
 
-def safe_folder(folder: Path, otherwise: str = "set XDG_CACHE_HOME to a folder that is") -> Path:
-    """Return a folder, made if need be, whose content nobody but its owner (or root) can exchange."""
-    try:
-        for place in (*reversed(folder.parents), folder):  # `mkdir(parents=True)` would not make parents private
-            if not place.exists():
-                place.mkdir(mode=0o700, exist_ok=True)
-        folder = folder.resolve(strict=True)
-    except OSError as error:
-        raise InputError(f"Cannot use {folder} for compiled models: {error.strerror or error}.") from error
-    for place in (folder, *folder.parents):
-        _refuse_unsafe(place, otherwise)
-    return folder
-
-
 def _writable(folder: Path) -> Path:
     if os.access(folder, os.W_OK | os.X_OK):
         return folder
     raise InputError(f"{folder} cannot be written.")
 
 
-def _refuse_unsafe(path: Path, otherwise: str = "delete it") -> None:
-    """Refuse a file or folder that somebody else could have written; what runs must be what was built."""
-    if not hasattr(os, "getuid"):  # Windows, where a user's folders are the user's own
-        return
-    about = path.lstat()
-    # In a folder such as /tmp anybody may write but nobody may rename what belongs to another.
-    shared = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX
-    if about.st_uid not in (0, os.getuid()) or (about.st_mode & WRITABLE_BY_OTHERS and not shared):
-        raise InputError(
-            f"{path} can be written by others, so no code is run from below it; "
-            f"make it yours alone (chmod go-w) or {otherwise}."
-        )
-
-
 def _opened(path: Path) -> ctypes.CDLL:
-    _refuse_unsafe(path)
+    refuse_unsafe(path)
     return ctypes.CDLL(str(path))
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ... import __version__
+from ...core import DiagonalSystem
 from ...errors import InputError
 from ...files import write_together
 from . import packing
@@ -49,11 +50,18 @@ class Parts(NamedTuple):
     weights: str
 
 
-def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None = None, *, origin: str = "") -> None:
-    """Write a model as one C99 file and, beside it, its header.
+def export_c(
+    model: Classifier | DiagonalSystem,
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    D: Any = None,
+    origin: str = "",
+) -> None:
+    """Write a model, or a single layer of any family with its D, as one C99 file and, beside it, its header.
 
     Functions are called after `name`, or after the file: `NAME_init`, `NAME_step`, `NAME_run` (see the header).
-    origin: where the model comes from, for the header.
+    D: of a layer, (outputs,) or a matrix (outputs, inputs). origin: where the model comes from, for the header.
     Nothing but libm is needed. `cc -O3 -DSSMPRUNE_MAIN model.c -lm` makes a program that reads numbers from stdin.
 
     >>> import tempfile
@@ -70,7 +78,14 @@ def export_c(model: Classifier, path: str | os.PathLike[str], name: str | None =
         raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
     if takes_standard_header(path.stem):
         raise InputError(f"{path.name} would get a header {header.name}, which C has already; give it another name.")
-    written = sources(model, name or path.stem, header.name, origin=origin)
+    if isinstance(model, DiagonalSystem):
+        from .layer import layer_parts
+
+        written = assemble(("layer.c", "layer.h"), layer_parts(model, D), name or path.stem, header.name, origin)
+    elif D is not None:
+        raise InputError("D is given for a single layer, as `sp.read` returns them; a whole model has its own.")
+    else:
+        written = sources(model, name or path.stem, header.name, origin=origin)
     write_together({path: written.c.encode("ascii"), header: written.header.encode("ascii")})
 
 
@@ -210,13 +225,14 @@ class Writer:
         config = self.config
         answer = "MODEL_FEATURES numbers that stand for the document" if config.retrieval else "MODEL_OUTPUTS logits"
         each_step = config.pooling == "none"
+        more = " (first and last layers and rows of up to 8 weights: 8)" if self.features["FOUR_BITS"] else ""
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
         return {
             "FAMILY": config.family.upper(),
             "DEPTH": config.depth,
             "WIDTH": config.width,
             "PAIRS": " ".join(map(str, config.states)),
-            "ABOUT_WEIGHTS": self._about_weights(),
+            "BITS": f"{self.numbers.bits} bits" + more,
             "STATE_BYTES": self.state_bytes,
             "STACK": FLOAT * (max([self.row, *self.drives]) + rows * self.row),
             "TAKEN_OUT": FLOAT * self._longest()[1],
@@ -226,17 +242,6 @@ class Writer:
             "OUT_STEP": answer if each_step else f"{answer}, of the sequence so far",
             "OUT_RUN": f"{answer} for each of them" if each_step else f"{answer}, of the sequence so far",
         }
-
-    def _about_weights(self) -> str:
-        """Return lines of a comment on weights that are whole numbers."""
-        if self.numbers.bits is None:
-            return ""
-        bits = "8 bits" if self.numbers.bits == 8 else "4 bits (first and last layers and rows of up to 8 weights: 8)"
-        text = f"   Weights are whole numbers of {bits}, each row with a scale; poles, norms and biases are floats.\n"
-        if self.s5:
-            return text
-        reason = "times B, as loops need it, it takes less room than whole numbers with a complex B beside them"
-        return f"{text}   So is C: {reason}.\n"
 
     @property
     def state_bytes(self) -> int | None:

@@ -1,6 +1,12 @@
 /* A @FAMILY@ classifier, written by ssmprune: @DEPTH@ layers of width @WIDTH@, states in each: @PAIRS@.
    Compile with -O3; -march=native -mtune=generic (x86) or -mcpu=native (ARM) and -ffp-contract=fast make it faster.
-@ABOUT_WEIGHTS@   See @HEADER@ for how to call it, and the end of this file for a program to try it with. */
+#if INTEGERS
+   Weights are whole numbers of @BITS@, each row with a scale; poles, norms and biases are floats.
+#if S4D
+   So is C: times B, as loops need it, it takes less room than whole numbers with a complex B beside them.
+#endif
+#endif
+   See @HEADER@ for how to call it, and the end of this file for a program to try it with. */
 
 #if defined(__GNUC__) && !defined(__clang__)
 /* Else gcc makes branches of the clamps in GELU and sigmoid, which keeps them out of vectors. */

@@ -1,7 +1,8 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-/* A @FAMILY@ classifier, written by ssmprune @VERSION@. From: @ORIGIN@.
+/* A @FAMILY@ classifier, written by ssmprune @VERSION@.
+   From: @ORIGIN@.
    Inputs are taken as they come: scale them as those were that the model was trained on.
    Logit k is that of class k, as the training labels count classes, from 0; the largest logit names the class.
    Re-entrant: nothing is kept outside the memory that a caller hands in, so threads may call at once, each with a state
