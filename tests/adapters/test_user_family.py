@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -213,6 +214,32 @@ def test_a_refit_may_refuse_what_the_layer_cannot_hold(model):
     plan = refit_each_layer(sp.make_plan(systems, 0.5), systems)
     with pytest.raises(sp.InputError, match=r"Layer '0': The re.* family leaky"):
         sp.shrink(model, plan, adapter=CarefulRefit())
+
+
+class Restricted(CarefulRefit):
+    def read(self, layer):
+        return replace(super().read(layer), real_C=True, has_D=False)
+
+
+@pytest.mark.parametrize("data", [None, torch.randn(30, 50, 1)])
+def test_a_refit_stays_within_what_the_layer_holds(data):
+    torch.manual_seed(0)
+    net, unseen = nn.Sequential(Leaky(12), Leaky(10)), torch.randn(8, 50, 1)
+    for layer in net:
+        layer.c.data.imag = 0
+    check_adapter(Restricted(), net, run)
+    data = None if data is None else [data]
+    work = sp.Pruning(net, sp.SURGEON, data=data, adapter=Restricted())
+    plan = work.plan(0.5)
+    assert plan.C
+    assert not any(C.imag.any() for C in plan.C.values())
+    assert not any(D.any() for D in plan.D_change.values())
+    with torch.no_grad():
+        errors = [(small(unseen) - net(unseen)).square().mean() for small in (
+            work.shrink(plan), work.shrink(replace(plan, C={}, D_change={})))]  # fmt: skip
+        free = sp.prune(net, 0.5, sp.SURGEON, data=data, adapter=RefittedLeaky())
+    assert errors[0] < 0.5 * errors[1]
+    assert all(layer.c.imag.any() for layer in free)
 
 
 class RefusedRefit(RefittedLeaky):

@@ -69,8 +69,9 @@ class Adapter(ABC):
     def refit(self, layer: Any, keep: Mask, C: Complex, D_change: Real) -> None:
         """Write a new C (directions, outputs, kept) for the kept states of (n,) and add D_change (outputs,) to D.
 
-        C has one output, (directions, 1, kept), where every channel has states of its own. A layer that cannot hold
-        all of it must refuse: see `as_real` and `refuse_D`.
+        C has one output, (directions, 1, kept), where every channel has states of its own. A layer that holds no
+        complex C, or no D, says so in `read` (real_C=True, has_D=False); what it cannot hold it must refuse: see
+        `as_real` and `refuse_D`.
         """
         raise InputError(
             f"The adapter of {self.name} cannot write a re-fitted C and D: it has no `refit`. {WITHOUT_REFIT}"

@@ -136,7 +136,8 @@ class MomentSums:
             raise InputError("No step was sampled: the sequences are too short. Calibrate with more or longer ones.")
         gram, cross, power = (self._mean(values) for values in self.sums[:3])
         shape = self.shape
-        return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), power, self.sequences)
+        moments = Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), power, self.sequences)
+        return moments.held_by(self.system)
 
     def _mean(self, values: Tensor) -> Real:
         return values.cpu().numpy() / self.samples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,14 @@ class Moments:
         """Refuse what no plan can be made from."""
         if not all(np.isfinite(values).all() for values in (self.gram, self.cross, self.power)):
             raise InputError("The moments are not finite: the inputs hold NaN or infinite numbers, or are too large.")
+
+    def held_by(self, system: DiagonalSystem) -> Moments:
+        """Return the moments without regressors that the layer gives no weight: Im x by a real C, u without a D."""
+        if system.has_D and not system.real_C:
+            return self
+        parts, D = np.arange(self.gram.shape[2]) % 2 <= (not system.real_C), float(system.has_D)
+        gram = self.gram * parts[:, None, None] * parts
+        return replace(self, gram=gram, cross=self.cross * parts[:, None] * D, power=self.power * D)
 
 
 def moment_bytes(system: DiagonalSystem) -> int:
@@ -81,7 +89,8 @@ def white_noise(system: DiagonalSystem) -> Moments:
     drive = np.stack([B, B * now], axis=2)[:, :, :directions]
     cross = np.stack([drive.real, drive.imag], axis=3)
     shape = layout.channels, layout.slots, 2 * directions
-    return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), np.ones((layout.channels, B.shape[2])))
+    power = np.ones((layout.channels, B.shape[2]))
+    return Moments(gram.reshape(*shape, *shape[1:]), cross.reshape(*shape, -1), power).held_by(system)
 
 
 def weights(system: DiagonalSystem) -> Real:

@@ -22,6 +22,8 @@ class Fields(TypedDict, total=False):
     channels: int
     gain: float
     backward_delay: int
+    real_C: bool
+    has_D: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,8 @@ class DiagonalSystem:
     channels: int = 0  # number of channels of a multi-SISO layer; some may own no state
     gain: float = 1.0  # 2 where a stored state stands for a conjugate pair
     backward_delay: int = 0  # 0 as in S5; 1 where the backward kernel starts at the next sample
+    real_C: bool = False  # the layer holds a real C alone, so a refit gives no other
+    has_D: bool = True  # False where the layer holds no feed-through D u, so a refit adds none
 
     def __post_init__(self) -> None:
         """Freeze the arrays and check the mathematics: shapes and finiteness. Unstable poles are legal."""

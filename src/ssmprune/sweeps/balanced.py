@@ -156,7 +156,7 @@ class Balanced:
 
 def controllability(system: DiagonalSystem) -> Real:
     """Return P = Σ_k AᵏBBᵀAᵏᵀ of the real features (problems, 2 slots, 2 slots), either direction's."""
-    gram = white_noise(replace(system, C=system.C[:1])).gram
+    gram = white_noise(replace(system, C=system.C[:1], real_C=False)).gram
     return gram.reshape(len(gram), gram.shape[1] * 2, -1)
 
 
