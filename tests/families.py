@@ -13,6 +13,7 @@ from torch import nn
 
 from ssmprune.adapters.annotated_s4d import AnnotatedS4D
 from ssmprune.adapters.flax_s5 import FlaxS5
+from ssmprune.adapters.lrnnx import LrnnxS5
 from ssmprune.adapters.minimal_lru import MinimalLRU
 from ssmprune.adapters.ours import S4DAdapter, S5Adapter
 from ssmprune.adapters.s5_pytorch import S5Pytorch
@@ -89,6 +90,77 @@ def minimal_lru(rng):
         return recurrence(poles, B, p["C_re"] + 1j * p["C_im"], u) + p["D"] * u
 
     return MinimalLRU(), {"params": {"seq": parts | own}}, run, True
+
+
+class LrnnxLayer(nn.Module):
+    """A stand-in for the layers of lrnnx, which needs CUDA to be built: the same arrays, attributes and equations.
+
+    It ignores the lengths of steps.
+    """
+
+    def __init__(self, arrays, rule="zoh", conj_sym=False, step_rescale=1.0):
+        super().__init__()
+        for name, array in arrays.items():
+            self.register_parameter(name, nn.Parameter(torch.tensor(array)))
+        self.events, self.conj_sym = arrays["D"].ndim == 1, conj_sym  # `ltv.S5`, or `lti.S5`
+        self.d_state = len(arrays["B"] if "B" in arrays else arrays["B_re"])
+        self.discretize_fn = lambda: None
+        self.discretize_fn.__name__ = rule
+        if self.events:
+            self.discretization, self.step_rescale = rule, step_rescale
+        else:
+            self.state_dim = self.d_state
+
+    def discrete(self):
+        if hasattr(self, "nu_log"):
+            B = torch.complex(self.B_re, self.B_im) * self.gamma_log.exp()[:, None]
+            return torch.complex(-self.nu_log.exp(), self.theta_log.exp()).exp(), B
+        step, A = self.log_dt.exp(), torch.view_as_complex(self.A)
+        if self.events:
+            step, B = step * self.step_rescale, torch.view_as_complex(self.B)
+        else:
+            A, B = torch.complex(-nn.functional.softplus(self.A[:, 0]), self.A[:, 1]), self.B
+        rule, half = self.discretize_fn.__name__, step * A / 2 * (1 if self.events else -1)
+        poles, factor = {
+            "zoh": lambda: ((step * A).exp(), ((step * A).exp() - 1) / A),
+            "dirac": lambda: ((step * A).exp(), torch.ones_like(A)),
+            "bilinear": lambda: ((1 + half) / (1 - half), step / (1 - half)),
+            "no_discretization": lambda: (A, torch.ones_like(A)),
+        }[rule]()
+        return poles, factor[:, None] * B
+
+    def forward(self, u, integration_timesteps=None, lengths=None):
+        y, s = [], torch.zeros(len(u), self.d_state, dtype=u.dtype.to_complex())
+        for u_k in u.unbind(1):
+            y_k, s = self.step(u_k, s)
+            y.append(y_k)
+        return torch.stack(y, 1)
+
+    def step(self, u, s):
+        poles, B = self.discrete()
+        C = torch.complex(self.C_re, self.C_im) if hasattr(self, "C_re") else torch.view_as_complex(self.C)
+        s = poles * s + u.to(s.dtype) @ B.T.to(s.dtype)
+        return (1 + self.conj_sym) * (s @ C.T).real + (self.D * u if self.D.ndim == 1 else u @ self.D), s
+
+
+def lrnnx_s5(rng):
+    """One layer of each kind; D of the first is diagonal, since the contract converts it."""
+    n = 6
+    plain = {
+        "A": rng.normal(size=(n, 2)),
+        "B": rng.normal(size=(n, WIDTH)),
+        "C": rng.normal(size=(WIDTH, n, 2)),
+        "D": np.diag(rng.normal(size=WIDTH)),
+        "log_dt": rng.uniform(-3, -1, n),
+    }
+    plain["A"][:4, 1] = [1e-40, 1e-20, 1e-12, 1e-6]
+    event = plain | {"B": rng.normal(size=(n, WIDTH, 2)), "D": rng.normal(size=WIDTH)}
+    event["A"] = np.stack([-np.exp(rng.normal(size=n)), rng.normal(size=n) * 10], 1)
+    lti = LrnnxLayer(plain, str(rng.choice(["zoh", "dirac"])))
+    ltv = LrnnxLayer(
+        event, str(rng.choice(["zoh", "dirac", "bilinear"])), bool(rng.integers(2)), float(rng.integers(1, 3))
+    )
+    return LrnnxS5(), nn.Sequential(lti, ltv), torch_run, True
 
 
 def annotated_s4d(rng):

@@ -1,5 +1,6 @@
 """Layers of other codes against the numbers those codes produced: read, simulated, converted, pruned in place."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -10,13 +11,17 @@ from torch import nn
 from torch.nn import functional as F
 
 import ssmprune as sp
-from families import s5_package
+from families import LrnnxLayer, s5_package
 from flax_oracle import GOLDEN, S5, close, family, golden, tree_of
+from ssmprune.adapters.lrnnx import LrnnxS5
 from ssmprune.adapters.s5_pytorch import S5Pytorch
 from ssmprune.adapters.state_spaces import StateSpacesDiag
 
 PEER = torch.load(GOLDEN / "s5_pytorch.pt", weights_only=True)
 ENTRIES = [name for name in PEER if not name.startswith("_")]
+LRNNX = golden("lrnnx.npz")
+LRNNX_CONFIGS = json.loads(str(LRNNX["config_json"]))
+LRNNX_LAYERS = [name for name in LRNNX_CONFIGS if name not in ("versions", "classifier")]
 BLOCK = StateSpacesDiag(disc="zoh", real_transform="exp", bidirectional=False)
 
 
@@ -173,6 +178,94 @@ def test_uneven_grids_become_our_layers():
     for path, layer in ours.items():
         assert len(layer.pole_re) == plan.keep[path].sum()
         close(layer(u), full[path](u), 1e-5)
+
+
+# PyPI lrnnx
+
+
+def lrnnx(name):
+    """The arrays of a layer, what its constructor was told, its input and outputs."""
+    config = LRNNX_CONFIGS[name]
+    told = {"discretization": "zoh", "conj_sym": False, "step_rescale": 1.0} | config["arguments"]
+    state = {key.rpartition("/")[2]: array for key, array in LRNNX.items() if key.startswith(f"{name}/state/")}
+    return state, told, LRNNX[f"x/{told['d_model']}"], [LRNNX[f"{name}/{key}"] for key in ("y", "y_step")]
+
+
+def lrnnx_module(name):
+    state, told, _, _ = lrnnx(name)
+    return LrnnxLayer(state, told["discretization"], told["conj_sym"], told["step_rescale"])
+
+
+@pytest.mark.parametrize("name", LRNNX_LAYERS)
+def test_lrnnx_outputs(name):
+    state, told, x, outputs = lrnnx(name)
+    options = {key: told[key] for key in ("discretization", "conj_sym", "step_rescale")}
+    adapter = None if "lru" in name else LrnnxS5(**options)
+    unstable = "keep" if name == "s5_bilinear" else "refuse"
+    (system,) = sp.read(state, adapter=adapter, unstable=unstable).values()
+    (module,) = sp.read(nn.Sequential(lrnnx_module(name)), unstable=unstable).values()
+    assert module.fingerprint == system.fingerprint
+    D = np.diag(state["D"]) if state["D"].ndim == 1 else state["D"]
+    y = np.stack([system.simulate(u) + u @ D for u in x])
+    with torch.no_grad():
+        stand_in = lrnnx_module(name)(torch.from_numpy(x).to(torch.from_numpy(state["D"]).dtype)).numpy()
+    for theirs in outputs:
+        np.testing.assert_allclose(y, theirs, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(stand_in, theirs, rtol=0, atol=2e-6)
+    if f"{name}/A_bar" in LRNNX:
+        np.testing.assert_allclose(system.poles, LRNNX[f"{name}/A_bar"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(system.B, LRNNX[f"{name}/B_bar"], rtol=0, atol=1e-6)
+
+
+def test_the_bilinear_rule_of_lrnnx_is_unstable():
+    with pytest.raises(sp.InputError, match="on or outside the unit circle"):
+        sp.read(lrnnx_module("s5_bilinear"))
+
+
+@pytest.mark.parametrize("name", ["s5_zoh", "event_zoh_pairs", "lru"])
+@pytest.mark.parametrize("data", [False, True])
+def test_layers_of_lrnnx_step_after_pruning(name, data):
+    model, x = nn.Sequential(lrnnx_module(name)), torch.randn(8, 30, 4)
+    small = sp.prune(model, 0.5, data=[x] if data else None)
+    kept = len(sp.read(small)["0"].poles)
+    assert kept < len(sp.read(model)["0"].poles)
+    assert small[0].d_state == getattr(small[0], "state_dim", kept) == kept
+    assert model[0].d_state > kept
+    with torch.no_grad():
+        assert small(x).shape == x.shape
+        if data:
+            lost = ((sp.prune(model, 0.5)(x) - model(x)).square().mean(), (small(x) - model(x)).square().mean())
+            assert lost[1] < lost[0]
+
+
+class WithEvents(nn.Sequential):
+    def __init__(self, name, keyword):
+        super().__init__(lrnnx_module(name))
+        self.keyword = keyword
+
+    def forward(self, x):
+        events = torch.ones(x.shape[:2])
+        return self[0](x, integration_timesteps=events) if self.keyword else self[0](x, events)
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+def test_steps_of_varying_length_are_refused(keyword):
+    x = torch.randn(4, 20, 4)
+    with pytest.raises(sp.InputError, match="Layer '0': The layer was called with integration_timesteps, so its poles"):
+        sp.prune(WithEvents("event_dirac", keyword), 0.5, data=[x])
+    sp.prune(WithEvents("s5_zoh", keyword), 0.5, data=[x])  # the time-invariant layer ignores them
+
+
+def test_a_D_that_mixes_channels_is_not_converted():
+    with pytest.raises(sp.InputError, match="D is a matrix that mixes channels"):
+        sp.convert(lrnnx_module("s5_zoh"))
+
+
+def test_a_state_dict_of_lrnnx_asks_for_its_rule():
+    with pytest.raises(sp.InputError, match=r"does not record discretization, conj_sym.*LrnnxS5\("):
+        sp.read(lrnnx("s5_zoh")[0])
+    with pytest.raises(sp.InputError, match="There is no discretization 'async'"):
+        sp.read(lrnnx("s5_zoh")[0], adapter=LrnnxS5("async", False))
 
 
 # PyPI s5-pytorch

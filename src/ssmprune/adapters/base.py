@@ -21,9 +21,9 @@ class Adapter(ABC):
     """One family of layers: where they are in a model, what they compute, how to silence states and remove them.
 
     `layers`, `read`, `mask` and `shrink` have to be written. `refit` brings calibration on data, whose recorded calls
-    `calling_module`, `inputs_of` and `outputs_of` explain where they are not the usual ones; `write` brings new states,
-    `convert` our own layers. What is not written says so in an InputError when it is needed. docs/extending.md has two
-    whole examples; `ssmprune.testing.check_adapter` tests all that was written.
+    `calling_module`, `inputs_of`, `outputs_of` and `refuse_call` explain where they are not the usual ones; `write`
+    brings new states, `convert` our own layers. What is not written says so in an InputError when it is needed.
+    docs/extending.md has two whole examples; `ssmprune.testing.check_adapter` tests all that was written.
 
     A layer is whatever `layers` returns for it. It is part of a copy of the caller's model, so methods work in place.
 
@@ -91,6 +91,11 @@ class Adapter(ABC):
     def calling_module(self, path: str) -> str:
         """Return the path of the torch module that takes and gives whole sequences when the layer at `path` runs."""
         return path
+
+    def refuse_call(  # noqa: B027 (optional)
+        self, layer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
+        """Refuse a call of that module in which the layer is not what `read` says."""
 
     def inputs_of(self, arguments: tuple[Any, ...]) -> Any:
         """Return the sequences (batch, length, width) that the layer sees when that module is called with these."""

@@ -348,6 +348,7 @@ class FlatFamily(ArrayFamily):
 
     state_axis: ClassVar[dict[str, int]]  # the axis along which an array runs over the states
     input_arrays: ClassVar[tuple[str, ...]] = ("B",)  # whose rows are zero for a silent state
+    sizes: ClassVar[tuple[str, ...]] = ()  # attributes in which a module keeps the number of its states
 
     def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set rows to zero; all shapes stay."""
@@ -362,6 +363,9 @@ class FlatFamily(ArrayFamily):
             if name in layer:
                 whole = layer[name]
                 layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // max(1, len(keep))), axis)
+        for name in self.sizes:
+            if hasattr(layer.module, name):
+                setattr(layer.module, name, int(keep.sum()))
 
 
 class GridFamily(ArrayFamily):

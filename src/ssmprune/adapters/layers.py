@@ -16,6 +16,7 @@ from .annotated_s4d import AnnotatedS4D
 from .base import Adapter
 from .families import ArrayFamily, ArrayPlace, places_of
 from .flax_s5 import FlaxS5
+from .lrnnx import LrnnxS5
 from .minimal_lru import MinimalLRU
 from .ours import S4DAdapter, S5Adapter
 from .s5_pytorch import S5Pytorch
@@ -63,6 +64,7 @@ class Layer:
     refit = _ask_family(Adapter.refit)
     write = _ask_family(Adapter.write)
     convert = _ask_family(Adapter.convert)
+    refuse_call = _ask_family(Adapter.refuse_call)
 
     @property
     def calling_module(self) -> str:
@@ -81,7 +83,7 @@ class Layer:
 
 _OURS = (S5Adapter(), S4DAdapter())
 _TREES = (FlaxS5(), AnnotatedS4D(), MinimalLRU())
-_MODULES = (S5Pytorch(), StateSpacesS4D(), StateSpacesDiag(), StateSpacesDPLR())
+_MODULES = (S5Pytorch(), LrnnxS5(), StateSpacesS4D(), StateSpacesDiag(), StateSpacesDPLR())
 _ADAPTERS: Registry[Adapter] = Registry(
     "adapter",
     Adapter,

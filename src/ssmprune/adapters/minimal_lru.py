@@ -1,4 +1,4 @@
-"""Flax parameter trees of minimal-LRU."""
+"""Flax parameter trees of minimal-LRU, and the modules and state dicts of lrnnx's LRU, whose arrays are the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..arrays import join_parts
+from ..arrays import Complex, Mask, Real, join_parts
 from ..models.config import LayerOptions
 from .families import ArrayPlace, FlatFamily, LayerParameters
 
@@ -18,6 +18,15 @@ class MinimalLRU(FlatFamily):
     marks = frozenset({"nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D"})
     state_axis: ClassVar = {"nu_log": 0, "theta_log": 0, "gamma_log": 0, "B_re": 0, "B_im": 0, "C_re": 1, "C_im": 1}
     input_arrays = ("B_re", "B_im")
+    sizes = ("d_state",)
+
+    def refit(self, layer: ArrayPlace, keep: Mask, C: Complex, D_change: Real) -> None:
+        """Write a new C for the kept states and add to D."""
+        for name, new in (("C_re", C[0].real), ("C_im", C[0].imag)):
+            whole = layer[name]
+            whole[:, keep] = new
+            layer[name] = whole
+        layer["D"] = layer["D"] + D_change
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Describe the recurrence as a zero-order hold with step 1, whose factor is divided out of B."""

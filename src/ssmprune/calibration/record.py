@@ -126,6 +126,7 @@ def recording(
     waiting = dict.fromkeys(recorders, len(sequences.x))
 
     def show(path: str, arguments: tuple[Any, ...], keywords: dict[str, Any], result: Any) -> None:
+        layers[path].refuse_call(arguments, keywords)
         family, start = layers[path].family, len(sequences.x) - waiting[path]
         u, y, lengths = family.inputs_of(arguments), family.outputs_of(result), sequences.lengths
         ends = None if lengths is None else lengths[start : start + len(u)].to(u.device)
