@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import shutil
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -58,11 +59,9 @@ def test_the_tutorial_runs(ssmprune, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_ten_lines_of_the_readme_run_and_each_prunes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shipped = Path(sp.__file__).parent / "demo"
-    shutil.copy(shipped / "smnist-s5.safetensors", "model.safetensors")
-    names = {"loader": [torch.from_numpy(TASK.load("train", shipped).batch(np.arange(30)).x)]}
+    monkeypatch.delenv("SSMPRUNE_DATA", raising=False)
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    sizes = []
+    names, sizes = {}, []
     for line in block.splitlines():
         exec(line, names)
         if line.startswith("small ="):
@@ -71,6 +70,8 @@ def test_the_ten_lines_of_the_readme_run_and_each_prunes(tmp_path, monkeypatch):
     assert len(sizes) == 4
     assert max(sizes) < 0.75 * whole
     assert sum(sp.load("small.safetensors").config.states) == sizes[-1]
+    assert sum(sp.load("model.safetensors").config.states) == whole
+    assert np.load("inputs.npy").shape == (100, 784, 1)
 
 
 def command_lines(page):
@@ -94,19 +95,48 @@ def test_command_lines_lack_nothing(page):
 
 @pytest.mark.slow
 def test_the_command_lines_of_the_readme_run(ssmprune, tmp_path, monkeypatch):
+    """In their order, and on a few images, with which they take seconds."""
     pytest.importorskip("onnxscript")
+    pytest.importorskip("bokeh")
     monkeypatch.chdir(tmp_path)
     shipped = Path(sp.__file__).parent / "demo"
     shutil.copy(shipped / "smnist-s5.safetensors", "model.safetensors")
     np.save("inputs.npy", TASK.load("train", shipped).batch(np.arange(10)).x)
     write_mnist(tmp_path / "data")
     monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path / "data"))
-    lines = command_lines(ROOT / "README.md")
-    ran = [line for line in lines if line[0] in ("inspect", "prune", "evaluate", "quantize", "export", "deploy")]
-    for line in ran:
-        result = ssmprune(*line)
+    shorter = {"recover": ["--minutes", "0.05"], "sweep": ["--ratios", "0.5"]}
+    lines = [line for line in command_lines(ROOT / "README.md") if len(line) > 1 and line[0] != "demo"]
+    for line in lines:
+        result = ssmprune(*line, *shorter.get(line[0], []))
         assert result.returncode == 0, (line, result.stderr)
-    assert {line[0] for line in ran} == {"inspect", "prune", "evaluate", "quantize", "export", "deploy"}
+    ran = {line[0] for line in lines}
+    assert ran == {"inspect", "prune", "evaluate", "quantize", "recover", "export", "deploy", "sweep", "report"}
+
+
+def test_the_readme_begins_with_what_a_stranger_wants():
+    """What it is for, a picture, two commands, how to install it, Python; terms are explained, and it is short."""
+    text = (ROOT / "README.md").read_text()
+    first = [
+        "\n**",
+        "](docs/demo.png)",
+        "    make demo",
+        "    make test",
+        "    pip install '.",
+        "```python",
+        "**surgeon**",
+    ]
+    places = [text.index(word) for word in first]
+    assert places == sorted(places)
+    assert all(f"**{term}**" in text for term in ("LAST", "surgeon", "plan"))
+    assert len(text.splitlines()) <= 120
+
+
+def test_there_is_one_tagline():
+    tagline = sp.__doc__.splitlines()[0]
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
+    assert about == app.help == tagline
+    for page in (ROOT / "README.md", DOCS / "index.md", ROOT / "mkdocs.yml"):
+        assert tagline in page.read_text(), page
 
 
 def test_links_of_the_readme_are_relative():

@@ -1,4 +1,4 @@
-"""ssmprune makes trained diagonal state space models smaller and faster, without retraining.
+"""Make trained state space models (S5, S4D and their cousins) smaller and faster, without retraining.
 
 import ssmprune as sp
 

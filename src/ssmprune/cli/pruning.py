@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
 RECOVERY_SEQUENCES = 1_000_000  # all there are, of most data
 ANNOUNCED_MEMORY = 100_000_000  # bytes
-SOON_COMPILED, TIMINGS = 1_500_000, 7  # bytes of a model that takes seconds to compile; how often it is timed
+SOON_COMPILED, TIMINGS = 1_500_000, 15  # bytes of a model that takes seconds to compile; how often it is timed
 NEARLY_ALL = 0.95  # of the variance of answers
 COSTS = ("bytes", "operations")
 UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
@@ -432,7 +432,8 @@ def _steps_per_second(whole: "Classifier", small: "Classifier", x: "Tensor") -> 
         return None
     with forward(whole, "compiled") as before, forward(small, "compiled") as after:
         seconds = time_in_turns({"before": lambda: before(x), "after": lambda: after(x)}, TIMINGS)
-    return [x.shape[0] * x.shape[1] / float(np.median(times)) for times in seconds.values()]
+    rate = x.shape[0] * x.shape[1] / float(np.median(seconds["before"]))
+    return [rate, rate * float(np.median(seconds["before"] / seconds["after"]))]
 
 
 def _note_needless_states(pruning: "Pruning[Classifier]") -> Report:

@@ -33,7 +33,7 @@ VERBS: dict[str, dict[str, Callable[..., Report | None]]] = {
 
 app = App(
     name="ssmprune",
-    help="Make trained diagonal state space models smaller and faster, without retraining.",
+    help="Make trained state space models (S5, S4D and their cousins) smaller and faster, without retraining.",
     help_format="markdown",
     help_flags=["--help", "-h"],
     version=__version__,
