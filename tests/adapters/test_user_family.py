@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import families
 import ssmprune as sp
 from ssmprune import adapters
 from ssmprune.planning import refit_each_layer
@@ -36,6 +37,23 @@ def test_the_document_runs_and_its_layer_is_short(tmp_path, monkeypatch):
 
 def test_the_document_names_every_family():
     assert all(f"`{name}`" in DOCUMENT for name in adapters.found())
+
+
+REACH = re.search(r"\| family \| pruned on data .*?\n\n", DOCUMENT, re.DOTALL)[0].splitlines()[2:-1]
+REACHED = {name: row.split("|")[2:-1] for row in REACH for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+@pytest.mark.parametrize("name", sorted(adapters.found()))
+def test_the_document_says_how_far_a_family_goes(name, tmp_path):
+    torch.manual_seed(0)
+    data, ours, onnx, c, bits = REACHED[name]
+    adapter, model, _, _ = getattr(families, name)(np.random.default_rng(0))
+    whole = name in ("s5", "s4d") or adapter.classifier is not None
+    assert [("model" in words) for words in (ours, onnx, c, bits)] == [whole] * 4
+    assert bool(data.strip()) == (whole or type(adapter).refit is not sp.Adapter.refit)
+    assert sp.convert(model, adapter=adapter).keys() == sp.read(model, adapter=adapter).keys()
+    for system in sp.read(model, adapter=adapter).values():
+        sp.export_c(replace(system, C=system.C[:1]), tmp_path / "layer.c", D=np.ones(system.outputs))
 
 
 class Leaky(nn.Module):
