@@ -231,3 +231,20 @@ def test_every_control_has_a_name_and_can_be_reached(page):
 def _lightness(colour):
     red, green, blue = (float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_the_cards_say_bytes_and_how_to_measure_speed(page):
+    assert page.text("h1") == "Pruned models: accuracy, size and speed"
+    assert page.driver.title.startswith("Pruned models: accuracy, size and speed")
+    parameters = page.driver.execute_script("return point().parameters")
+    assert page.text("#size-note").endswith(f"{4 * parameters:,} bytes as floats")
+    assert page.text("#speed-note") == "as fast as the unpruned model"
+    page.method("Surgeon")
+    page.wait_for("tiny-s5", "surgeon", 0.5, 0)
+    told = "Sweeps do not time models; the command below prints steps per second, before and after."
+    assert page.text("#speed-note") == told
+
+
+def test_no_tools_crowd_the_legend_of_the_states(page):
+    """At 420 pixels the tools did not fit beside it and were cut off."""
+    assert page.driver.execute_script("return charts.states.roots()[0].toolbar_location") is None

@@ -38,7 +38,9 @@ def test_a_plan_is_written_and_replayed(ssmprune, checkpoint, tmp_path):
     planned = ssmprune("prune", checkpoint, "--ratio", 0.5, "--plan", plan, "--json")
     assert json.loads(planned.stdout)["layers"][-1] == {"layer": "total", "states": 32, "kept": 16, "pruned": 0.5}
     assert list(tmp_path.iterdir()) == [plan]
-    assert ssmprune("prune", checkpoint, "--from-plan", plan, "--out", small).returncode == 0
+    replayed = ssmprune("prune", checkpoint, "--from-plan", plan, "--out", small)
+    assert replayed.returncode == 0
+    assert "Operations of a step: " in replayed.stdout
     again = tmp_path / "again.safetensors"
     assert ssmprune("prune", checkpoint, "--ratio", 0.5, "--out", direct, "--plan", again).returncode == 0
     assert again.read_bytes() == plan.read_bytes()

@@ -11,8 +11,8 @@ from rich.console import Group
 from rich.table import Table
 
 from ..budgets import certify_model, wilson_interval
-from ..errors import InputError, need_torch
-from ..files import check_new_folder, check_writable, existing
+from ..errors import InputError
+from ..files import check_new_folder, check_writable
 from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
@@ -86,8 +86,7 @@ def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
 
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
     """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
-    existing(checkpoint)
-    need_torch()
+    prepare(checkpoint)
     from ..deploy.c import export_c
     from ..deploy.onnx import export_onnx, export_torch
 

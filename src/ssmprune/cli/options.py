@@ -84,12 +84,9 @@ def flag(name: str) -> str:
 
 
 def prepare(*checkpoints: Path, threads: int | None = None) -> None:
-    """Set the switches that belong to a whole process, which the library never touches.
-
-    Files that do not exist are told at once: importing torch takes seconds.
-    """
+    """Set the switches that belong to a whole process, which the library never touches."""
     for file in checkpoints:
-        existing(file)
+        existing(file)  # told before torch is imported, which takes seconds
     need_torch()
     import torch
 

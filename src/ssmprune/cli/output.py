@@ -38,6 +38,7 @@ class Report:
             print(json.dumps(self.facts, indent=2))
         else:
             Console().print(self.readable)
+        sys.stdout.flush()
 
 
 def table(

@@ -36,6 +36,7 @@ from .output import Report, literal, say, table
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..calibration.data import Sequences
     from ..models.classifier import Classifier
     from ..recovery import Recovered
 
@@ -224,8 +225,9 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     if options.from_plan is not None and options.out is not None:
         plan, model = Plan.load(options.from_plan), load(checkpoint)
-        _save(shrink(model, plan), model, checkpoint, options.out)
-        return _report(plan, options.out)
+        small = shrink(model, plan)
+        _save(small, model, checkpoint, options.out)
+        return _report(plan, options.out) + _measure_gains(model, small, timed_sequence(checkpoint, model))
     found = find_plan(checkpoint, options)
     if options.plan is not None:
         found.plan.save(options.plan)
@@ -241,7 +243,7 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     if options.out is None:
         return report
     _save(found.model, pruning.model, checkpoint, options.out)
-    report += _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning))
+    report += _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning.model, pruning.batches))
     return report + _note_needless_states(pruning)
 
 
@@ -292,20 +294,19 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
         trials = most_trials(pruning.states) + (finish is not None)  # the unpruned model may be finished as well
         others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, trials)]
     if "max_latency" in given:
-        others["max_latency"] = [timed_sequence(checkpoint, pruning)]
+        others["max_latency"] = [timed_sequence(checkpoint, pruning.model, pruning.batches)]
     goals = [getattr(budgets, name)(limit, *others.get(name, ())) for name, limit in given.items()]
     return search(goals, pruning, finish)
 
 
-def timed_sequence(checkpoint: Path, pruning: "Pruning[Classifier]") -> "Tensor":
+def timed_sequence(checkpoint: Path, model: "Classifier", batches: "list[Sequences] | None" = None) -> "Tensor":
     """Return the first calibration sequence, else a random sequence of the task's length; two for a model of pairs."""
     import torch
 
-    config = pruning.model.config
+    config = model.config
     count = 2 if config.retrieval else 1
-    if pruning.batches is not None:
-        first: Tensor = pruning.batches[0].x
-        return first[:count]
+    if batches is not None:
+        return batches[0].x[:count]
     try:
         length = cards.task_of(checkpoint).length
     except InputError:  # no card, or a task that is not known here

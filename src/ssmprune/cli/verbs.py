@@ -79,16 +79,12 @@ def launch(
         return 0
     try:
         result.show(json)
-        if sys.stdout is not None:  # as after `>&-`
-            sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         _leave_stdout()
-        reason = error.strerror or error
-        raise InputError(
-            f"Standard output: {reason}. The result is not shown; files were written before, whole."
-        ) from error
+        told = f"Standard output: {error.strerror}. The result is not shown; files were written before, whole."
+        raise InputError(told) from error
     return result.exit_code
 
 

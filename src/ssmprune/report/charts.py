@@ -70,6 +70,7 @@ def _states() -> Figure:
     chart.hbar(right="before", fill_alpha=0.12, line_dash="dashed", name="before", legend_label="before", **look)
     chart.hbar(right="kept", name="kept states", legend_label="kept", **look)
     chart.ygrid.visible = False
+    chart.toolbar_location = None  # nobody zooms into bars, and on a telephone the tools crowd the legend
     _legend_above(chart)
     _hover(chart, [("", "@layer"), ("kept", "@kept of @before")], "kept ")
     return chart

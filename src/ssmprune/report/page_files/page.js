@@ -155,9 +155,10 @@ function showCards(at) {
     "rival-note": rival(at),
     "kept-note": `of ${thousands(before)} stay (${percent(1 - kept / before, 1)} pruned)`,
     size: `${(at.parameters / 1000).toFixed(1)}k`,
-    "size-note": `parameters, ${percent(1 - at.parameters / full.parameters, 1)} fewer`,
+    "size-note": `parameters, ${percent(1 - at.parameters / full.parameters, 1)} fewer; ${thousands(4 * at.parameters)} bytes as floats`,
     speed: at.speed ? `${at.speed.toFixed(2)}×` : "–",
-    "speed-note": at.speed ? "as fast as the unpruned model" : "not measured in this sweep",
+    "speed-note": at.speed ? "as fast as the unpruned model"
+      : at.plan ? "Sweeps do not time models; the command below prints steps per second, before and after." : "",
   };
   for (const [id, text] of Object.entries(texts)) element(id).textContent = text;
 }
