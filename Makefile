@@ -20,7 +20,7 @@ help:
 	@echo "make test    lint, types, all tests of ssmprune and of paper/, doctests, examples"
 	@echo "make check   lint and types alone"
 	@echo "make docs    the pages as a site in site/; a warning is an error"
-	@echo "make wheel-test     build the wheel, install it into a new environment, use it there"
+	@echo "make wheel-test     build the wheel, install it into a new environment, run the README and the tutorial there"
 	@echo "make oldest-test    the fast tests with the lowest versions that pyproject.toml allows (Python 3.11)"
 	@echo "make browser-test   the report in Debian's chromium (installed as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
@@ -64,8 +64,10 @@ wheel-test:
 	rm -rf dist $(WHEEL)
 	python3 -m venv $(WHEEL)
 	$(WHEEL)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,plot]" pytest hypothesis
-	$(WHEEL)/bin/python -m pytest tests/wheel/test_installed.py
+	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,plot,report]" pytest hypothesis
+	$(WHEEL)/bin/python -m pytest tests/wheel/test_installed.py tests/wheel/test_pages.py -k "not tutorial"
+	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,export]"
+	$(WHEEL)/bin/python -m pytest tests/wheel/test_pages.py -k tutorial
 	$(WHEEL)/bin/python $(INSTALL) "$$(echo dist/*.whl)[torch,data,plot,report]" ./paper
 	$(WHEEL)/bin/python -m pytest tests/wheel/test_with_paper.py
 

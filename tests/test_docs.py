@@ -20,6 +20,7 @@ from tiny_data import write_mnist
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+TUTORIAL = DOCS / "tutorial.md"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(ROOT / "paper").rglob("*.md")])
 
 
@@ -129,6 +130,14 @@ def test_the_readme_begins_with_what_a_stranger_wants():
     assert places == sorted(places)
     assert all(f"**{term}**" in text for term in ("LAST", "surgeon", "plan"))
     assert len(text.splitlines()) <= 120
+
+
+def test_pages_are_run_in_the_environment_that_they_ask_for():
+    """`make wheel-test` installs the extras that the pages name, and then runs the pages."""
+    pages = (ROOT / "README.md", TUTORIAL)
+    asked = [re.search(r"pip install '\.(\[.*?\])'", page.read_text())[1] for page in pages]
+    recipe = (ROOT / "Makefile").read_text()
+    assert [extras for extras in asked if f'*.whl){extras}"' not in recipe] == []
 
 
 def test_there_is_one_tagline():
