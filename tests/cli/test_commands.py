@@ -1,8 +1,10 @@
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,12 @@ import torch
 import ssmprune as sp
 from ssmprune import budgets, tasks
 from ssmprune.budgets import certify_model, energy_lost_by_model, search
+from ssmprune.cli import deploying
 from ssmprune.cli.output import Report, table
 from ssmprune.cli.verbs import VERBS, app
 from ssmprune.deploy import build
-from ssmprune.models.checkpoint import stored_bytes
+from ssmprune.deploy.compiled import forward
+from ssmprune.models.checkpoint import parameters, stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.models.costs import operations
@@ -225,12 +229,49 @@ def test_no_command_is_told_as_such(ssmprune):
 def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
     assert ssmprune("export", checkpoint, "--out", tmp_path / "model.c").returncode == 0
     assert "model_step" in (tmp_path / "model.h").read_text()
+    digest = sha256(checkpoint.read_bytes()).hexdigest()
+    assert f"From: {checkpoint.name} (SHA-256 {digest})." in (tmp_path / "model.h").read_text()
     refused = ssmprune("export", checkpoint, "--out", tmp_path / "other.tflite")
     assert refused.returncode == 2
     assert "The ending of --out says the format, .c, .onnx, .pt2; got 'other.tflite'." in " ".join(
         refused.stderr.split()
     )
     assert not (tmp_path / "other.tflite").exists()
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_an_export_tells_bytes_of_source_from_those_of_the_program(
+    ssmprune, checkpoint, tmp_path, monkeypatch, compiler
+):
+    if not compiler:
+        monkeypatch.setattr(build, "find_compiler", lambda: None)
+    result = ssmprune("export", checkpoint, "--out", tmp_path / "model.c", "--json")
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["source bytes"] == (tmp_path / "model.c").stat().st_size
+    assert "bytes" not in facts
+    weights = 4 * parameters(sp.load(checkpoint))
+    assert weights / 2 < facts["compiled bytes"] < weights + 30_000 if compiler else facts["compiled bytes"] is None
+    with forward(sp.load(checkpoint), "torch" if not compiler else "compiled") as fast:
+        assert not compiler or facts["state bytes"] == fast.state_bytes
+    shown = ssmprune("export", checkpoint, "--out", tmp_path / "model.c").stdout
+    assert ("compiled" in shown, "state" in shown) == (compiler, True)  # titles may be wrapped
+
+
+def test_the_header_says_what_the_task_says_of_its_data(ssmprune, checkpoint, tmp_path):
+    shutil.copy(checkpoint, tmp_path / "digits.safetensors")
+    cards.write_card(tmp_path / "digits.safetensors", {"task": "smnist"})
+    assert ssmprune("export", tmp_path / "digits.safetensors", "--out", tmp_path / "digits.c").returncode == 0
+    assert "). Task smnist: 784 pixels in [0, 1], row by row" in (tmp_path / "digits.h").read_text()
+
+
+@pytest.mark.parametrize("words", [(), ("--ratio", 0.5, "--max-energy", 0.1)])
+def test_deploy_refuses_before_it_loads_data(ssmprune, checkpoint, tmp_path, monkeypatch, words):
+    monkeypatch.setattr(deploying, "_test_examples", lambda *arguments: pytest.fail("data were loaded"))
+    result = ssmprune("deploy", checkpoint, *words, "--out", tmp_path / "out")
+    assert result.returncode == 2
+    assert "Say how far to prune" in result.stderr
+    assert "Pruning" not in result.stderr
 
 
 @pytest.mark.parametrize(

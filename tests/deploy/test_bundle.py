@@ -15,6 +15,7 @@ from ssmprune.deploy.compiled import forward
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.quantisation.quantise import quantize
+from ssmprune.sweeps import timing
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from tiny_data import write_mnist
@@ -206,7 +207,7 @@ def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, 
 
 def measure(model):
     with forward(model, "compiled") as fast:
-        return bundle.measure(model, fast)
+        return timing.measure(model, fast)
 
 
 def test_a_bidirectional_model_has_no_stream_to_time(tmp_path, no_graph):

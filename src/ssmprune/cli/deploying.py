@@ -87,20 +87,20 @@ def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
     """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
     prepare(checkpoint)
-    from ..deploy.c import export_c
+    from ..deploy import bundle
     from ..deploy.onnx import export_onnx, export_torch
 
     out = options.out
     if out.suffix not in FORMATS:
         raise InputError(f"The ending of --out says the format, {', '.join(FORMATS)}; got {out.name!r}.")
-    format, mode = FORMATS[out.suffix], options.mode
+    format, mode, model = FORMATS[out.suffix], options.mode, load(checkpoint)
     if format == "c":
-        export_c(load(checkpoint), out)
-        mode = "sequence and stream"
+        bundle.write_c(model, out, checkpoint, cards.about_task(checkpoint))
+        mode, sizes = "sequence and stream", bundle.sizes_of_c(model, out)
     else:
-        write = export_onnx if format == "onnx" else export_torch
-        write(load(checkpoint), out, mode=mode)
-    facts = {"format": format, "mode": mode, "bytes": out.stat().st_size, "out": str(out)}
+        (export_onnx if format == "onnx" else export_torch)(model, out, mode=mode)
+        sizes = {"bytes": out.stat().st_size}
+    facts = {"format": format, "mode": mode, **sizes, "out": str(out)}
     return Report(facts, table(str(checkpoint), [facts]))
 
 
@@ -117,6 +117,7 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
 
     bits, folder = options.bits, options.out
     check_bits(bits)
+    options.check_amount()
     options.check_recovery()
     check_new_folder(folder)
     say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
@@ -132,10 +133,10 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     before, after = (_measure(model, split) for model in (found.pruning.model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
     card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
-    card |= {"budgets": found.notes} if found.notes else {}
-    card |= bounds.facts if bounds else {}
+    card |= ({"budgets": found.notes} if found.notes else {}) | (bounds.facts if bounds else {})
     say("Writing the checkpoint, C and ONNX.")
-    with bundle.new_bundle(folder, bundle.bundle_name(checkpoint), small) as (written, sizes):
+    name, about = bundle.bundle_name(checkpoint), cards.about_task(checkpoint)
+    with bundle.new_bundle(folder, name, small, about) as (written, sizes):
         after["checkpoint_bytes"] = sizes[written.name]
         cards.write_card(written, card | {"files": sizes})
     files = [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())]
@@ -164,12 +165,12 @@ def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
 
 def _measure(model: Classifier, split: Split | None) -> dict[str, Any]:
     """Measure a model in C where there is a compiler, and count its right answers."""
-    from ..deploy import bundle
     from ..deploy.compiled import forward
+    from ..sweeps.timing import measure
     from ..training import evaluate
 
     with forward(model, "auto") as engine:
-        figures = bundle.measure(model, engine)
+        figures = measure(model, engine)
         if split is not None:
             score = evaluate(model, split, engine=engine)
             figures |= {"accuracy": score.accuracy, "examples": score.examples}
@@ -181,8 +182,7 @@ def _compare(card: dict[str, Any]) -> Table:
     """Show what a model was and what it became."""
     rows = []
     for title, (key, form) in ROWS.items():
-        values = {when: card[when].get(key) for when in ("before", "after")}
-        if any(value is not None for value in values.values()):
-            texts = {when: None if value is None else form.format(value) for when, value in values.items()}
-            rows.append({"": title, **texts})
+        figures = {when: card[when].get(key) for when in ("before", "after")}
+        texts = {when: None if figure is None else form.format(figure) for when, figure in figures.items()}
+        rows += [{"": title, **texts}] if any(texts.values()) else []
     return table("; then ".join(card["history"]), rows)

@@ -129,6 +129,15 @@ def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedP
         raise InputError(f"{command[0]} cannot be run: {reason}. Install gcc or clang, or mend PATH.") from error
 
 
+def object_bytes(source: Path) -> int | None:
+    """Return the bytes of code and constants that a C file becomes with -Os; None without a compiler and `size`."""
+    with suppress(InputError, IndexError, ValueError), tempfile.TemporaryDirectory() as folder:
+        compiled = _run([*compiler(), "-std=c99", "-Os", "-c", str(source.absolute()), "-o", "model.o"], folder)
+        table = _run(["size", "model.o"], folder).stdout if compiled.returncode == 0 else ""
+        return sum(int(field) for field in table.splitlines()[1].split()[:2])  # text and data
+    return None
+
+
 @cache
 def instruction_set() -> str:
     """Return what tells this processor from others for which the same flags would mean other instructions."""

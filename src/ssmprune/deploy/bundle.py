@@ -1,26 +1,20 @@
-"""All forms of a model in one folder, checkpoint, C file and header, ONNX graph, and what the model costs in C."""
+"""All forms of a model in one folder: checkpoint, C file and header, ONNX graph."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
-from time import thread_time
-from typing import Any
-
-import numpy as np
 
 from ..files import new_folder
-from ..models.checkpoint import parameters, save
+from ..models.checkpoint import save
 from ..models.classifier import Classifier
-from .c import export_c, takes_standard_header
-from .compiled import Compiled, Forward
+from .build import object_bytes
+from .c import export_c, state_bytes, takes_standard_header
 from .onnx import export_onnx
-
-STREAMS, STEPS, ROUNDS = 64, 20, 15  # many streams side by side, to amortise the overhead of a call
 
 
 def bundle_name(checkpoint: Path) -> str:
@@ -35,7 +29,7 @@ def bundle_name(checkpoint: Path) -> str:
 
 
 @contextmanager
-def new_bundle(folder: Path, name: str, model: Classifier) -> Iterator[tuple[Path, dict[str, int]]]:
+def new_bundle(folder: Path, name: str, model: Classifier, about: str = "") -> Iterator[tuple[Path, dict[str, int]]]:
     """Write a model in every form to a new folder; yield the path of the checkpoint in it, and the bytes of each file.
 
     What is written beside the checkpoint before the end is in the folder too, which is complete or absent. An ONNX
@@ -44,30 +38,19 @@ def new_bundle(folder: Path, name: str, model: Classifier) -> Iterator[tuple[Pat
     with new_folder(folder) as place:
         checkpoint = place / f"{name}.safetensors"
         save(model, checkpoint)
-        export_c(model, place / f"{name}.c")
+        write_c(model, place / f"{name}.c", checkpoint, about)
         if find_spec("onnxscript") is not None:
             export_onnx(model, place / f"{name}.onnx")
         yield checkpoint, {path.name: path.stat().st_size for path in sorted(place.iterdir())}
 
 
-def measure(model: Classifier, forward: Forward) -> dict[str, Any]:
-    """Return how large a model is and, if `forward` computes it in C, how much memory and time a stream takes."""
-    figures: dict[str, Any] = {"states": sum(model.layer_states.values()), "width": model.config.width}
-    figures["parameters"] = parameters(model)
-    if isinstance(forward, Compiled):
-        figures["state_bytes"] = forward.state_bytes
-        figures["steps_per_second"] = None if model.config.bidirectional else steps_per_second(forward)
-    return figures
+def write_c(model: Classifier, path: Path, checkpoint: Path, about: str = "") -> None:
+    """Write a model as C whose header names the checkpoint, with its digest, and what else is known about it."""
+    digest = sha256(checkpoint.read_bytes()).hexdigest()
+    export_c(model, path, origin=f"{checkpoint.name} (SHA-256 {digest}). {about}".removesuffix(". "))
 
 
-def steps_per_second(fast: Compiled) -> float:
-    """Return the steps of streams that one thread computes in a second of processor time, as a median over rounds."""
-    config, stream = fast.config, fast.stream(STREAMS)
-    step = np.zeros(STREAMS, np.int64) if config.tokens else np.full((STREAMS, config.inputs), 0.5, np.float32)
-    seconds = []
-    for _ in range(ROUNDS):
-        start = thread_time()
-        for _ in range(STEPS):
-            stream(step)
-        seconds.append(thread_time() - start)
-    return STREAMS * STEPS / median(seconds)
+def sizes_of_c(model: Classifier, path: Path) -> dict[str, int | None]:
+    """Return the bytes of a model's C text, of what a compiler makes of it for this machine, and of a stream."""
+    sizes = path.stat().st_size, object_bytes(path), state_bytes(model)
+    return dict(zip(("source bytes", "compiled bytes", "state bytes"), sizes, strict=True))

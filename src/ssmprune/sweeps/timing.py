@@ -1,4 +1,4 @@
-"""Times of calls that take turns, and the name of the machine that they were measured on."""
+"""Times of calls that take turns, speed and size of a model in C, and the name of the machine that measured them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter
+from statistics import median
+from time import perf_counter, thread_time
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..arrays import Real
+from ..deploy.compiled import Compiled, Forward
 from ..errors import InputError
+from ..models.checkpoint import parameters
+from ..models.classifier import Classifier
+
+STREAMS, STEPS, ROUNDS = 64, 20, 15  # many streams side by side, to amortise the overhead of a call
 
 
 def time_in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Real]:
@@ -33,6 +40,29 @@ def time_in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dic
             calls[name]()
             seconds[name][turn] = perf_counter() - start
     return seconds
+
+
+def measure(model: Classifier, forward: Forward) -> dict[str, Any]:
+    """Return how large a model is and, if `forward` computes it in C, how much memory and time a stream takes."""
+    figures: dict[str, Any] = {"states": sum(model.layer_states.values()), "width": model.config.width}
+    figures["parameters"] = parameters(model)
+    if isinstance(forward, Compiled):
+        figures["state_bytes"] = forward.state_bytes
+        figures["steps_per_second"] = None if model.config.bidirectional else steps_per_second(forward)
+    return figures
+
+
+def steps_per_second(fast: Compiled) -> float:
+    """Return the steps of streams that one thread computes in a second of processor time, as a median over rounds."""
+    config, stream = fast.config, fast.stream(STREAMS)
+    step = np.zeros(STREAMS, np.int64) if config.tokens else np.full((STREAMS, config.inputs), 0.5, np.float32)
+    seconds = []
+    for _ in range(ROUNDS):
+        start = thread_time()
+        for _ in range(STEPS):
+            stream(step)
+        seconds.append(thread_time() - start)
+    return STREAMS * STEPS / median(seconds)
 
 
 def machine() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def task_of(checkpoint: Path, name: str | None = None) -> Task:
     if name is None:
         raise InputError(f"{checkpoint} has no card that names its task; name it with --task.")
     return tasks.get(str(name)).replace(**task_parameters(checkpoint, str(name)))
+
+
+def about_task(checkpoint: Path) -> str:
+    """Return what a task says of its data, for a checkpoint whose card names one that is known here; else nothing."""
+    with suppress(InputError):
+        task = task_of(checkpoint)
+        return f"Task {task.name}: {(type(task).__doc__ or '').partition(chr(10))[0]}"
+    return ""
 
 
 def task_parameters(checkpoint: Path, task: str) -> dict[str, Any]:

@@ -9,4 +9,5 @@ with the branches that are live for it alone.
 from .source import Sources as Sources
 from .source import export_c as export_c
 from .source import sources as sources
+from .source import state_bytes as state_bytes
 from .source import takes_standard_header as takes_standard_header

@@ -106,6 +106,11 @@ def sources(
     return assemble(("engine.c", "model.h"), parts, name, header, origin)
 
 
+def state_bytes(model: Classifier) -> int | None:
+    """Return how many bytes a stream takes in C; None for a model that needs whole sequences."""
+    return Writer(numbers_of(model), calls=False).state_bytes
+
+
 def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origin: str) -> Sources:
     """Return texts of `engine/`, a C file and its header, with their parts filled in.
 
