@@ -160,7 +160,7 @@ def lrnnx_s5(rng):
     ltv = LrnnxLayer(
         event, str(rng.choice(["zoh", "dirac", "bilinear"])), bool(rng.integers(2)), float(rng.integers(1, 3))
     )
-    return LrnnxS5(), nn.Sequential(lti, ltv), torch_run, True
+    return LrnnxS5(), nn.Sequential(lti, ltv).float(), torch_run, True
 
 
 def annotated_s4d(rng):
