@@ -386,6 +386,7 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     found, (note,) = facts["ratio"], facts["budgets"]
     first, whole, *trials = result.stderr.splitlines()
     assert first.startswith("The whole model and at most 11 pruned ones answer 40 validation examples each")
+    assert first.endswith("So few leave much to chance: have at least a thousand.")
     assert re.fullmatch(r"The whole model: \S+%", whole)
     assert 0 < len(trials) <= 11
     for number, trial in enumerate(trials, 1):

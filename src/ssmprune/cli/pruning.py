@@ -16,7 +16,7 @@ from rich.console import Group
 
 from .. import budgets, tasks
 from ..arrays import Real
-from ..budgets import Finish, Found, certify_model, most_trials, search
+from ..budgets import FEW_EXAMPLES, Finish, Found, certify_model, most_trials, search
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..files import check_writable, existing
@@ -339,9 +339,10 @@ class _Accuracy:
     began: float = field(default_factory=monotonic)  # when the present trial did
 
     def __post_init__(self) -> None:
+        few = " So few leave much to chance: have at least a thousand." if self.examples < FEW_EXAMPLES else ""
         say(
             f"The whole model and at most {self.trials_left} pruned ones answer {self.examples:,} validation examples "
-            "each; this may take minutes."
+            f"each; this may take minutes.{few}"
         )
 
     @property
