@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import ssmprune as sp
-from ssmprune.deploy.bundle import steps_per_second
+from ssmprune.deploy import bundle
+from ssmprune.deploy.compiled import forward
 from ssmprune.files import write_atomically
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
@@ -68,8 +69,8 @@ def rows_of(name: str, root: Path, finished: set[tuple[str, str, float]]) -> Ite
 
 
 def _measure(model: Classifier, test: Any) -> dict[str, Any]:
-    with sp.compile(model) as fast:
-        steps = None if model.config.bidirectional else steps_per_second(fast)
+    with forward(model, "compiled") as fast:
+        steps = bundle.measure(model, fast)["steps_per_second"]
         accuracy = evaluate(model, test, engine=fast).accuracy
     sizes = {"operations": operations(model.config), "parameters": parameters(model), "width": model.config.width}
     return sizes | {"states": sum(model.config.states), "accuracy": accuracy, "steps_per_second": steps}
