@@ -68,7 +68,7 @@ def test_the_ten_lines_of_the_readme_run_and_each_prunes(tmp_path, monkeypatch):
         if line.startswith("small ="):
             sizes.append(sum(names["small"].config.states))
     whole = sum(names["model"].config.states)
-    assert len(sizes) == 4
+    assert len(sizes) == 5
     assert max(sizes) < 0.75 * whole
     assert sum(sp.load("small.safetensors").config.states) == sizes[-1]
     assert sum(sp.load("model.safetensors").config.states) == whole
