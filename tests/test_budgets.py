@@ -1,8 +1,11 @@
 """Budgets hold for the model that is returned, alone and together."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom, binomtest, ttest_1samp
 
 import ssmprune as sp
 from calibrated import KINDS, kinds, model
@@ -283,3 +286,185 @@ def test_of_several_budgets_those_that_allow_pruning_say_so():
     for order in (goals, goals[::-1]):
         notes = search(order, work).notes
         assert sorted(notes) == ["max_energy 0 allows no pruning", "max_gain 100 by itself allows more"]
+
+
+def test_an_error_is_that_of_the_answers_to_held_out_inputs():
+    net = model("s5")
+    x = torch.randn(50, 30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = search([sp.max_error(0.01)], sp.Pruning(net, data=[x]))
+    (value,) = found.values.values()
+    held_out = torch.arange(50) // 2 % 5 == 4
+    with torch.no_grad():
+        wanted, given = net(x[held_out]), found.model(x[held_out])
+    assert value == pytest.approx(float((given - wanted).square().sum() / wanted.square().sum()))
+    assert 0 < value <= 0.01
+    assert found.notes == [f"max_error 0.01: came to {value:.3g} of the answers' energy on 10 held-out sequences"]
+    assert found.plan.sequences == 40
+    changed = torch.where(held_out[:, None, None], 0, x)  # what is held out has no say in the pruning
+    assert sp.Pruning(net, data=[changed[~held_out]]).plan(found.ratio).C.keys() == found.plan.C.keys()
+    for path, C in sp.Pruning(net, data=[changed[~held_out]]).plan(found.ratio).C.items():
+        assert np.array_equal(C, found.plan.C[path])
+
+
+def test_an_error_may_have_inputs_of_its_own_and_no_calibration_data():
+    net, x = model("s4d"), torch.randn(6, 30, 2, dtype=torch.float64)
+    for data in (None, [torch.randn(8, 30, 2, dtype=torch.float64)]):
+        small = sp.prune(net, sp.max_error(0.02, [x]), data=data)
+        with torch.no_grad():
+            assert (small(x) - net(x)).square().sum() <= 0.02 * net(x).square().sum()
+    assert sum(small.config.states) < sum(net.config.states)
+
+
+class Sensor(torch.nn.Module):
+    """A model that does not classify, whose answer is one of several tensors, at each step."""
+
+    def __init__(self, answers=lambda y: (y, "more")):
+        super().__init__()
+        self.ssm, self.answers = sp.S5Layer(2, 12), answers
+
+    def forward(self, x):
+        return self.answers(self.ssm(x))
+
+
+@pytest.mark.filterwarnings("ignore:Nothing was pruned")
+def test_an_error_needs_no_classes_but_a_tensor():
+    torch.manual_seed(0)
+    x = torch.randn(12, 30, 2)
+    net = Sensor()
+    small = sp.prune(net, sp.max_error(0.05), data=[x])
+    assert len(small.ssm.pole_re) < 12
+    held_out = x[torch.arange(12) // 2 % 2 == 1]
+    with torch.no_grad():
+        wanted, given = net(held_out)[0], small(held_out)[0]
+    assert (given - wanted).square().sum() <= 0.05 * wanted.square().sum()
+    with pytest.raises(sp.InputError, match="max_error compares answers that are tensors; Sensor gives others"):
+        sp.prune(Sensor(lambda y: "nothing"), sp.max_error(0.05, [x]))
+    for data in (None, [x[:1]]):
+        with pytest.raises(sp.InputError, match="give at least two sequences as data"):
+            sp.prune(net, sp.max_error(0.05), data=data)
+    silent = Sensor(lambda y: 0 * y)
+    assert len(sp.prune(silent, sp.max_error(0, [x])).ssm.pole_re) == 1
+    with pytest.raises(sp.InputError, match="share of the energy of a model's answers, from 0; got -1"):
+        sp.max_error(-1)
+
+
+def test_a_loss_has_a_bound_and_says_on_what_it_rests():
+    net, work = model("s5"), sp.Pruning(model("s5"))
+    data = labelled(net, 300)
+    budget = sp.max_loss(5, data)
+    found = search([budget], work)
+    (value,) = found.values.values()
+    right, (note,) = Accuracy(data).right, found.notes
+    measured = 100 * (right(net).mean() - right(found.model).mean())
+    assert 0 <= measured < value <= 5
+    assert value == 100 * budgets.loss_bound(right(net), right(found.model), 0.9)
+    assert note.startswith(f"max_loss 5: came to {measured:.3g} points, at most {value:.3g} with 90 % confidence, acc")
+    surer = search([sp.max_loss(5, data, confidence=0.999)], work)
+    only_measured = search([sp.max_loss(5, data, confidence=None)], work)
+    assert surer.ratio <= found.ratio <= only_measured.ratio
+    assert "confidence, accuracy" not in only_measured.notes[0]
+
+
+def test_what_bounds_a_loss_says_when_it_cannot():
+    net, work = model("s5"), sp.Pruning(model("s5"))
+    alone = Accuracy(labelled(net, 300))
+    (note,) = search([sp.max_loss(5, alone)], work).notes
+    assert note.endswith("; as measured: an accuracy alone, without single answers, allows no bound")
+    with pytest.warns(UserWarning, match=r"30 examples cannot show a loss below 7.39 points, so give more"):
+        sp.prune(net, sp.max_loss(5, labelled(net)))
+    with pytest.raises(sp.InputError, match="Losses are of the same examples"):
+        search([sp.max_loss(5, lambda small: np.ones(sum(small.config.states)))], work)
+    for confidence in (0.2, 1, "high"):
+        with pytest.raises(sp.InputError, match=r"confidence is from 0\.5 to below 1"):
+            sp.max_loss(1, alone, confidence)
+
+
+def test_steps_of_a_sequence_are_no_examples_of_their_own():
+    """Their answers depend on each other, so a bound counts sequences; it is then Student's."""
+    net, x, labels = answered("none")
+    lengths = torch.arange(11, 31)
+    wrong = torch.where(torch.arange(30) < torch.arange(20)[:, None] % 7, (labels + 1) % 3, labels)
+    for batch, steps in (((x, wrong), torch.full((20,), 30)), ((sp.Sequences(x, lengths), wrong), lengths)):
+        right = Accuracy([batch]).right(net)
+        assert np.allclose(right, (steps - torch.arange(20) % 7) / steps.double().mean())
+        assert right.mean() == pytest.approx(Accuracy([batch])(net))
+    before = np.ones(20)
+    bound = budgets.loss_bound(before, right, 0.9)
+    assert bound == pytest.approx(ttest_1samp(before - right, 0, alternative="less").confidence_interval(0.9).high)
+    assert budgets.loss_bound(np.ones(1), np.full(1, 0.5), 0.9) == np.inf
+
+
+def covered(b_rate, c_rate, n, confidence):
+    """How often the bound is above the loss, exactly: a sum over all counts that occur."""
+    b, c = (np.arange(*binom.interval(1 - 1e-9, n, rate) + np.array([0, 1])) for rate in (b_rate, c_rate))
+    hits = total = 0.0
+    for right_before in b.astype(int):
+        weights = binom.pmf(right_before, n, b_rate) * binom.pmf(c, n - right_before, c_rate / (1 - b_rate))
+        for right_after, weight in zip(c.astype(int), weights, strict=True):
+            before, after = np.zeros(n), np.zeros(n)
+            before[:right_before] = after[n - right_after :] = 1
+            hits += weight * (budgets.loss_bound(before, after, confidence) >= b_rate - c_rate)
+            total += weight
+    return hits / total
+
+
+FEW = [(rates, 30) for rates in ((0.01, 0), (0.1, 0.05), (0.2, 0.1))]  # with many examples these have too many counts
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.9])
+@pytest.mark.parametrize(
+    ("rates", "n"), [*FEW, *((rates, 200) for rates in ((0.003, 0), (0.02, 0.01), (0.05, 0.001), (0.03, 0.03)))]
+)
+def test_the_bound_is_above_the_loss_as_often_as_it_says(rates, n, confidence):
+    assert covered(*rates, n, confidence) >= confidence
+
+
+class Simulated:
+    """Models that answer at random, whose loss is known at each ratio: a point at the knee, and rising there, or flat.
+
+    With shared luck an example that is lost at a ratio is lost at all larger ratios; else each model has luck anew.
+    """
+
+    def __init__(self, seed, shared, flat, n=2000):
+        self.rng, self.shared, self.flat, self.n = np.random.default_rng(seed), shared, flat, n
+        self.whole, self.luck = self.rng.random(n) < 0.9, self.rng.random((2, n))
+        self.knee = self.rng.uniform(0.1, 0.9)
+        self.pruning = SimpleNamespace(model=0.0, states=100)
+
+    def lost(self, ratio):
+        return 1.001 * (ratio > 0) if self.flat else (ratio / self.knee) ** 2
+
+    def right(self, ratio):
+        """Two in a hundred answers change for the better, so many and the loss for the worse."""
+        if not ratio:
+            return self.whole
+        luck = self.luck if self.shared else self.rng.random((2, self.n))
+        worse = 0.02 * ratio + self.lost(ratio) / 100
+        return np.where(self.whole, luck[0] > worse / 0.9, luck[1] < 0.02 * ratio / 0.1)
+
+    def found(self, confidence):
+        budget = sp.max_loss(1, self.right, confidence)
+        trials = SimpleNamespace(
+            pruning=self.pruning,
+            kept=lambda _, ratio: budget.allows(budget.measure(ratio, self.pruning)),
+            costs_unpruned=False,
+        )
+        return budgets._largest([budget], trials)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_of_many_searches_at_most_one_in_ten_finds_a_model_that_loses_too_much(shared, flat):
+    """Flat is the worst case: each of many ratios loses slightly too much and may be lucky."""
+    searches = [Simulated(seed, shared, flat) for seed in range(300)]
+
+    def find(confidence):
+        """The mean ratio, and how many of the found models lose too much."""
+        found = [(search, search.found(confidence)) for search in searches]
+        return np.mean([ratio for _, ratio in found]), sum(search.lost(ratio) > 1 for search, ratio in found)
+
+    ratio, too_much = find(0.9)
+    print(f"{ratio:.2f} pruned, {too_much} of {len(searches)} lose too much; by the measured loss {find(None)[1]}")
+    assert binomtest(too_much, len(searches), 0.1, alternative="greater").pvalue > 0.01
+    assert flat or ratio > 0.25  # knees are at 0.5 on average
+    assert find(None)[1] > 0.4 * len(searches)  # the measured loss keeps no promise

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ssmprune as sp
+from ssmprune import budgets
 from ssmprune.cli import app
 from ssmprune.tasks import cards
 from ssmprune.tasks.smnist import TASK
@@ -103,7 +104,8 @@ def test_the_command_lines_of_the_readme_run(ssmprune, tmp_path, monkeypatch):
     shipped = Path(sp.__file__).parent / "demo"
     shutil.copy(shipped / "smnist-s5.safetensors", "model.safetensors")
     np.save("inputs.npy", TASK.load("train", shipped).batch(np.arange(10)).x)
-    write_mnist(tmp_path / "data")
+    write_mnist(tmp_path / "data", 2400, tests=40)  # a tenth validates: fewer could not show a loss below a point
+    monkeypatch.setattr(budgets, "upwards", lambda states: [states // 2])  # a search takes minutes
     monkeypatch.setenv("SSMPRUNE_DATA", str(tmp_path / "data"))
     shorter = {"recover": ["--minutes", "0.05"], "sweep": ["--ratios", "0.5"]}
     lines = [line for line in command_lines(ROOT / "README.md") if len(line) > 1 and line[0] != "demo"]

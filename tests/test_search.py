@@ -1,5 +1,6 @@
 """The search for the largest ratio within a budget, against trying every count."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,19 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssmprune.budgets import GRID, _largest, most_trials, ratio_for
+from ssmprune.budgets import GRID, _largest, ratio_for, upwards
 from ssmprune.methods.allocation import kept_count
 
-LOSS = SimpleNamespace(starts_from_layers=False, on_grid_first=True)
+LOSS = SimpleNamespace(starts_from_layers=False, on_grid_first=True, climbs=lambda pruning: False)
+CLIMBING = SimpleNamespace(climbs=lambda pruning: True)
 
 
-def largest(loss, budget, states):
+def largest(loss, budget, states, kind=LOSS, finish=None):
     """Return the ratio that a search finds, and the ratios it tries, of models that lose so much at a ratio."""
     tried = []
     trials = SimpleNamespace(
-        pruning=SimpleNamespace(states=states), kept=lambda _, ratio: tried.append(ratio) or loss(ratio) <= budget
+        pruning=SimpleNamespace(states=states),
+        kept=lambda _, ratio: tried.append(ratio) or loss(ratio) <= budget,
+        costs_unpruned=finish is not None,
     )
-    return _largest([LOSS], trials), tried
+    return _largest([kind], trials), tried
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0.1, 9))
@@ -51,6 +55,19 @@ def test_a_ratio_names_its_count_exactly(data):
 
 
 @pytest.mark.parametrize("states", [1, 3, 10, 16, 100, 257])
-def test_no_search_tries_more_ratios_than_is_said(states):
-    most = max(len(largest(float, removed / states - 1e-6, states)[1]) for removed in range(states + 1))
-    assert most <= most_trials(states) <= most + 1
+def test_a_climb_stops_at_the_first_ratio_that_costs_too_much(states):
+    steps = upwards(states)
+    assert steps == sorted(set(steps))
+    assert steps[-1] == states
+    left = states - np.array([0, *steps])
+    assert all(before - after <= max(1, states / 10, before / 8) for before, after in pairwise(left))
+    for removed in range(states + 1):
+        found, tried = largest(float, removed / states, states, CLIMBING)
+        assert found == max([0.0, *(ratio_for(step, states) for step in steps if step <= removed)])
+        assert tried == [ratio_for(step, states) for step in steps][: len(tried)]
+        assert sum(ratio > removed / states for ratio in tried) <= 1
+
+
+def test_a_climb_begins_with_what_is_done_to_the_unpruned_model():
+    assert largest(lambda ratio: 1.0, 0.5, 10, CLIMBING, finish=str) == (0.0, [0.0])
+    assert largest(lambda ratio: ratio, 0.15, 10, CLIMBING, finish=str) == (0.1, [0.0, 0.1, 0.2])

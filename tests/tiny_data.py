@@ -25,13 +25,13 @@ def idx(array: NDArray[np.uint8]) -> bytes:
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-def write_mnist(root: Path, count: int = 40) -> None:
+def write_mnist(root: Path, count: int = 40, tests: int | None = None) -> None:
     rng = np.random.default_rng(1)
     (root / "mnist").mkdir(parents=True)
-    for part in ("train", "t10k"):
-        images = rng.integers(0, 256, (count, 28, 28), np.uint8)
+    for part, examples in (("train", count), ("t10k", count if tests is None else tests)):
+        images = rng.integers(0, 256, (examples, 28, 28), np.uint8)
         (root / "mnist" / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
-        labels = (np.arange(count) % 10).astype(np.uint8)
+        labels = (np.arange(examples) % 10).astype(np.uint8)
         (root / "mnist" / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
 
 

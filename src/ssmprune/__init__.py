@@ -22,7 +22,7 @@ fast = sp.compile(tiny)                        # the same, called from Python: f
 from typing import TYPE_CHECKING
 
 from .adapters import Adapter
-from .budgets import Budget, max_energy, max_gain, max_latency, max_loss, max_memory
+from .budgets import Budget, max_energy, max_error, max_gain, max_latency, max_loss, max_memory
 from .calibration.data import Sequences
 from .core import DiagonalSystem
 from .errors import InputError, names_that_need_torch
@@ -55,6 +55,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     # budgets in place of a ratio
     "Budget",
     "max_energy",
+    "max_error",
     "max_gain",
     "max_latency",
     "max_loss",

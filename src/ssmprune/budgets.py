@@ -4,25 +4,31 @@ Of budgets that limit a loss, `search` takes the largest ratio within them; of t
 the smallest that gives one. Both count states, and both measure the model that is returned: the states that stay
 re-fitted, where there are data, and with all else that is done to it. Budgets that ship are called like functions, so
 their classes have lower-case names.
+
+A loss on examples is a sample, and of many ratios some look good by luck. So `max_loss` has an upper bound within its
+limit, and its search climbs: it tries ratios in a fixed order up to the first that breaks the budget. To return a model
+that loses too much it must accept the first such model it meets, which the bound does as rarely as its confidence says.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from statistics import NormalDist, median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from .arrays import is_number
-from .calibration.data import Sequences
+import numpy as np
+
+from .arrays import Real, is_number
+from .calibration.data import Sequences, count, in_slices, take
 from .core.moments import moment_bytes
-from .errors import InputError, need_torch
+from .errors import InputError, need, need_torch
 from .methods.allocation import kept_count
 from .planning.certificates import (
     Certificate,
@@ -45,7 +51,6 @@ GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
 DIGITS = 10**6  # a ratio of six digits names a count of up to a million states exactly
 ROUNDING = 1e-9  # losses are differences of shares, which are exact up to this
 TIMED_RUNS = 5
-FEW_EXAMPLES = 300  # fewer leave an accuracy of 95 % uncertain by more than two points either way
 
 
 class Budget(Goal):
@@ -86,9 +91,18 @@ class Budget(Goal):
         models whose states are not re-fitted.
         """
 
+    def prepare(self, pruning: Pruning[Model], /) -> Pruning[Model]:
+        """Return what plans are to be made from; override it to hold data out that the budget measures with."""
+        return pruning
+
+    def climbs(self, pruning: Pruning[Any], /) -> bool:
+        """Say whether the search goes upwards and stops at the first broken budget, as it must for a bound."""
+        return False
+
     def measure_plan(self, plan: Plan, pruning: Pruning[Any], /) -> float:
         """Return what `pruning.model` comes to after a plan; override it where that needs no model."""
-        return self.measure(pruning.shrink(plan) if plan.ratio else pruning.model, pruning)
+        changed = plan.ratio or plan.features is not None
+        return self.measure(pruning.shrink(plan) if changed else pruning.model, pruning)
 
     def allows(self, value: float) -> bool:
         """Say whether a value is within the budget."""
@@ -179,6 +193,8 @@ def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | 
             )
     losses = [budget for budget in budgets if budget.grows_with_ratio]
     sizes = [budget for budget in budgets if not budget.grows_with_ratio]
+    for budget in budgets:
+        pruning = budget.prepare(pruning)
     trials = _Trials(pruning, finish)
     ratio = _largest(losses, trials) if losses else _smallest(sizes, trials)
     for budget in sizes:
@@ -188,7 +204,7 @@ def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | 
                 f"{names} and {budget.name} cannot be kept together: as far as {names} goes, the model has "
                 f"{value:.3g} {budget.unit}, and {budget.limit:g} were asked for."
             )
-    for budget in losses if finish is not None and not ratio else []:
+    for budget in losses if trials.costs_unpruned and not ratio else []:
         if not budget.allows(value := trials.value(budget, ratio)):
             raise InputError(
                 f"{budget.name} {budget.limit:g} cannot be kept: without any pruning, what else is done to the "
@@ -209,6 +225,11 @@ class _Trials(Generic[Model]):
     finish: Finish | None
     plans: dict[float, Plan] = field(default_factory=dict)
     values: dict[tuple[Budget, float], float] = field(default_factory=dict)
+
+    @property
+    def costs_unpruned(self) -> bool:
+        """Whether even a model with all its states is another one: features go, or more is done to it."""
+        return self.finish is not None or self.pruning.width not in (0, "auto")
 
     def plan(self, ratio: float) -> Plan:
         if ratio not in self.plans:
@@ -236,6 +257,8 @@ class _Trials(Generic[Model]):
 def _largest(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
     """Find the largest ratio that keeps all these budgets, whose values grow with it: by the grid, then by states."""
     pruning, states = trials.pruning, trials.pruning.states
+    if any(budget.climbs(pruning) for budget in losses):
+        return _climb(losses, trials)
 
     def within(count: int) -> bool:
         return trials.kept(losses, ratio_for(count, states))
@@ -251,6 +274,17 @@ def _largest(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
     on_grid = removed_at(ratio, states)
     removed = last_within(on_grid, removed_at(above, states), within)
     return ratio if removed == on_grid else ratio_for(removed, states)
+
+
+def _climb(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
+    """Find the ratio before the first that breaks one of these budgets."""
+    reached = 0.0
+    for removed in [*([0] if trials.costs_unpruned else []), *upwards(trials.pruning.states)]:
+        ratio = ratio_for(removed, trials.pruning.states)
+        if not trials.kept(losses, ratio):
+            break
+        reached = ratio
+    return reached
 
 
 def _largest_by_layers(loss: Budget, pruning: Pruning[Any]) -> int:
@@ -306,14 +340,16 @@ def last_within(low: int, high: int, within: Callable[[int], bool]) -> int:
     return low
 
 
-def most_trials(states: int) -> int:
-    """Return how many ratios a search that begins on the grid tries at most.
+def upwards(states: int) -> list[int]:
+    """Return how many states go at each step of a climb: an eighth more of those left, at most a tenth of all.
 
-    >>> most_trials(256)
-    15
+    >>> upwards(64)
+    [6, 12, 18, 23, 28, 32, 36, 39, 42, 44, 46, 48, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64]
     """
-    widest = max(above - below for below, above in pairwise(removed_at(ratio, states) for ratio in (0.0, *GRID)))
-    return len(GRID) + max(widest - 1, 0).bit_length()
+    counts = [0]
+    while counts[-1] < states:
+        counts.append(counts[-1] + max(1, min(states // 10, (states - counts[-1]) // 8)))
+    return counts[1:]
 
 
 def ratio_for(removed: int, states: int) -> float:
@@ -373,11 +409,104 @@ def _largest_gain(certificates: Mapping[str, Certificate]) -> float:
     return max(layer.exact / layer.gain if layer.exact else 0.0 for layer in certificates.values())
 
 
-class max_loss(Budget):
+class _Compared(Budget):
+    """A budget that compares a model's answers with the whole model's, which it remembers."""
+
+    answers: Callable[[Any], Any]
+    _whole: tuple[Any, Any] | None = None  # a whole model and its answers
+
+    def _before(self, pruning: Pruning[Any]) -> Any:
+        if self._whole is None or self._whole[0] is not pruning.model:
+            self._whole = pruning.model, self.answers(pruning.model)
+        return self._whole[1]
+
+
+class max_error(_Compared):
+    """Limit the change of the model's answers to this share of their energy, |small(x) - model(x)|² / |model(x)|².
+
+    It needs no labels and no classes: any torch model whose answer is a tensor will do.
+
+    inputs: unlabelled batches, as for `collect`. Without them a fifth of the data is held out, and the model is pruned
+        with the other sequences alone.
+
+    >>> import torch
+    >>> import ssmprune as sp
+    >>> _ = torch.manual_seed(0)
+    >>> search([max_error(0.01)], sp.Pruning(sp.S5Layer(2, 20), data=[torch.randn(40, 50, 2)])).notes
+    ["max_error 0.01: came to 0.000854 of the answers' energy on 8 held-out sequences"]
+    """
+
+    name = "max_error"
+    meaning = "max_error is a share of the energy of a model's answers, from 0"
+
+    def __init__(self, share: float, inputs: Iterable[Any] | None = None) -> None:
+        """Set the share, and inputs that the model is not pruned with."""
+        super().__init__(share)
+        self.given, self.sequences = inputs is not None, [] if inputs is None else take(inputs, None)
+
+    def prepare(self, pruning: Pruning[Model], /) -> Pruning[Model]:
+        """Hold sequences out of the calibration data, unless inputs were given."""
+        if self.given:
+            return pruning
+        seen: list[Sequences] = []
+        if pruning.batches is not None:
+            from .calibration.record import takes_lengths
+            from .calibration.refit import split
+
+            model: Any = pruning.model
+            seen, self.sequences = split(pruning.batches, pairs=takes_lengths(model) and model.config.retrieval)
+        if not self.sequences:
+            raise InputError(
+                "max_error compares answers to inputs that are held out of the calibration data: give at least two "
+                "sequences as data (on the command line --calibrate), or inputs, as in max_error(0.01, inputs)."
+            )
+        self._whole, work = None, copy.copy(pruning)
+        work.batches = seen
+        for computed in ("moments", "scores", "narrowing"):
+            vars(work).pop(computed, None)
+        return work
+
+    def answers(self, model: Any) -> list[Any]:
+        """Return what a model answers to the held-out inputs, slice by slice."""
+        import torch
+
+        from .calibration.record import answer, evaluating, refuse_what_cannot_run
+
+        refuse_what_cannot_run(model)
+        with torch.no_grad(), evaluating(model):
+            given = [answer(model, sequences) for sequences in in_slices(self.sequences)]
+        if any(answered is None for answered in given):
+            raise InputError(f"max_error compares answers that are tensors; {type(model).__name__} gives others.")
+        return given
+
+    def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
+        """Compare the answers of two models."""
+        if model is pruning.model:
+            return 0.0
+        pairs = list(zip(self._before(pruning), self.answers(model), strict=True))
+        energy = sum(float(wanted.abs().double().square().sum()) for wanted, _ in pairs)
+        error = sum(float((given - wanted).abs().double().square().sum()) for wanted, given in pairs)
+        return error / energy if energy else math.inf if error else 0.0
+
+    def write(self, value: float) -> str:
+        """Also say on how many sequences."""
+        return f"{value:.3g} of the answers' energy on {count(self.sequences):,} held-out sequences"
+
+
+class Bound(float):
+    """The points that are lost at most, and those lost in a sample."""
+
+    measured: float
+
+
+class max_loss(_Compared):
     """Limit the loss of accuracy to this many points (hundredths).
 
-    validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function that gives a model's
-        accuracy, from 0 to 1. With few examples the choice is a matter of luck: have at least a thousand.
+    validation: labelled batches (x, labels) or (Sequences(x, lengths), labels), or a function of a model that says for
+        each example whether the answer is right. A function may also give the accuracy alone, from 0 to 1; from that
+        no bound can be had, so the budget is then one of the measured loss.
+    confidence: how sure it is that the returned model keeps the budget on further examples: an upper bound on the loss,
+        `loss_bound`, is within the budget. Few examples show little: have thousands. None: the measured loss counts.
 
     >>> import ssmprune as sp
     >>> small = sp.prune(sp.S5Layer(2, 20), max_loss(1, lambda model: 0.9 if len(model.pole_re) > 5 else 0.5))
@@ -388,46 +517,102 @@ class max_loss(Budget):
     name, unit, on_grid_first = "max_loss", "points", True
     meaning, most = "max_loss is a number of points of accuracy, from 0 to 100", 100.0
 
-    def __init__(self, points: float, validation: Callable[[Any], float] | Iterable[Any]) -> None:
-        """Set the points, and how accuracy is measured."""
+    def __init__(
+        self,
+        points: float,
+        validation: Callable[[Any], float | Sequence[bool] | Real] | Iterable[Any],
+        confidence: float | None = 0.9,
+    ) -> None:
+        """Set the points, how answers are judged, and how sure it has to be."""
         super().__init__(points)
-        self._whole: tuple[Any, float] | None = None  # an unpruned model and its accuracy
+        if confidence is not None and not (is_number(confidence) and 0.5 <= confidence < 1):
+            raise InputError(
+                f"confidence is from 0.5 to below 1, such as 0.9, or None for the measured loss; got {confidence!r}."
+            )
+        self.confidence = confidence
         if callable(validation):
-            self.accuracy = validation
+            self.right = validation
         elif isinstance(validation, Iterable):
             need_torch()
             from .calibration.record import Accuracy
 
-            self.accuracy = counted = Accuracy(list(validation))
-            if counted.examples < FEW_EXAMPLES:
-                warnings.warn(
-                    f"max_loss counts right answers on {counted.examples} examples, where chance decides: have at "
-                    "least a thousand.",
-                    stacklevel=2,
-                )
+            self.right = Accuracy(list(validation)).right
         else:
             raise InputError(
                 "max_loss takes labelled batches, or a function that gives a model's accuracy; got "
                 f"{type(validation).__name__}."
             )
 
+    def answers(self, model: Any) -> Real:
+        """Return which answers are right, (examples,), or the accuracy alone, ()."""
+        return np.asarray(self.right(model), np.float64)
+
+    def climbs(self, pruning: Pruning[Any], /) -> bool:
+        """Climb where there is a bound."""
+        return self.confidence is not None and self._before(pruning).ndim > 0
+
     def measure(self, model: Any, pruning: Pruning[Any], /) -> float:
-        """Count the right answers of two models."""
-        before = self._before(pruning)
-        return 0.0 if model is pruning.model else 100 * (before - self.accuracy(model))
+        """Bound the loss, or measure it where there is no bound."""
+        if model is pruning.model:
+            return 0.0
+        before, after = self._before(pruning), self.answers(model)
+        measured = 100 * float(before.mean() - after.mean())
+        if self.confidence is None or not before.ndim:
+            return measured
+        bound = Bound(100 * loss_bound(before, after, self.confidence))
+        bound.measured = measured
+        return bound
+
+    def write(self, value: float) -> str:
+        """Write the measured loss before its bound."""
+        if not isinstance(value, Bound) or self.confidence is None:
+            return super().write(value)
+        bound = f"at most {value:.3g} with {100 * self.confidence:g} % confidence"
+        return f"{value.measured:.3g} points, {bound}{self._too_few_examples()}"
 
     def describe(self, value: float, pruning: Pruning[Any], *, pruned: bool) -> str:
         """Also say how accurate both models are, and how sure that is."""
         before = self._before(pruning)
-        after = before - value / 100
-        interval = _confidence(after, getattr(self.accuracy, "examples", 0))
+        after = float(before.mean()) - getattr(value, "measured", value) / 100
+        interval = _confidence(after, before.size if before.ndim else getattr(self.right, "examples", 0))
         outcome = super().describe(value, pruning, pruned=pruned)
-        return f"{outcome}, accuracy {after:.2%}{interval} after {before:.2%}"
+        outcome = f"{outcome}, accuracy {after:.2%}{interval} after {before.mean():.2%}"
+        if self.confidence is not None and not before.ndim:
+            return f"{outcome}; as measured: an accuracy alone, without single answers, allows no bound"
+        return outcome if pruned else outcome + self._too_few_examples()
 
-    def _before(self, pruning: Pruning[Any]) -> float:
-        if self._whole is None or self._whole[0] is not pruning.model:
-            self._whole = pruning.model, self.accuracy(pruning.model)
-        return self._whole[1]
+    def _too_few_examples(self) -> str:
+        """Say so where even equal answers would break the budget."""
+        if self.confidence is None or self._whole is None:
+            return ""
+        least = 100 * loss_bound(self._whole[1], self._whole[1], self.confidence)
+        few = f"; {len(self._whole[1]):,} examples cannot show a loss below {least:.3g} points, so give more"
+        return "" if self.allows(least) else few
+
+
+def loss_bound(before: Real, after: Real, confidence: float) -> float:
+    """Return an upper bound on the mean of `before - after`, for the same examples (n,), right (1) or wrong (0).
+
+    Of n examples, b are right before alone and c after alone. Exact one-sided limits of both shares
+    [ClopperPearson1934], upper for b and lower for c, are combined by squaring and adding [Newcombe1998], with the
+    correlation of the two counts. With c = 0 that is the exact limit; elsewhere too it is above the mean at least as
+    often as `confidence` says. Examples with several answers have a share of right ones, and Student's limit.
+
+    >>> round(loss_bound(np.ones(1000), np.ones(1000), 0.9), 5)  # the loss p with (1 - p)^1000 = 0.1
+    0.0023
+    """
+    stats = need("scipy.stats", "torch", "A bound on a loss of accuracy needs SciPy")
+    if before.shape != after.shape:
+        raise InputError(f"Losses are of the same examples; got {before.shape} answers before and {after.shape} after.")
+    n, lost = len(before), before - after
+    if not np.isin(lost, (-1, 0, 1)).all():
+        spread = lost.std(ddof=1) if n > 1 else math.inf
+        return float(lost.mean() + stats.t.ppf(confidence, max(n - 1, 1)) * spread / math.sqrt(n))
+    b, c = int((lost > 0).sum()), int((lost < 0).sum())
+    up = stats.binomtest(b, n, alternative="less").proportion_ci(confidence).high - b / n
+    down = c / n - stats.binomtest(c, n, alternative="greater").proportion_ci(confidence).low
+    opposed = math.sqrt(b * c / max(1, (n - b) * (n - c)))  # two counts of one sample are negatively correlated
+    return float((b - c) / n + math.sqrt(up**2 + down**2 + 2 * opposed * up * down))
 
 
 class max_memory(Budget):

@@ -362,6 +362,7 @@ def test_budgets_have_the_same_words_as_in_python(ssmprune, checkpoint, tmp_path
         (("--max-energy", 0.1), sp.max_energy(0.1), None),
         (("--max-energy", 0.1, "--calibrate", inputs), sp.max_energy(0.1), batches),
         (("--max-gain", 0.3), sp.max_gain(0.3), None),
+        (("--max-error", 0.0001, "--calibrate", inputs), sp.max_error(0.0001), batches),
         (("--max-memory", memory), sp.max_memory(memory), None),
         (("--max-latency", 10, "--calibrate", inputs), sp.max_latency(10.0), batches),
     ):
@@ -378,26 +379,27 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     torch.manual_seed(0)
     sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
     monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
-    words = ("prune", model, "--max-loss", 5, "--out", tmp_path / "small.st", "--json")
+    words = ("prune", model, "--max-loss", 15, "--confidence", 0.8, "--out", tmp_path / "small.st", "--json")
     assert "has no card that names a task; name one with --validate" in " ".join(ssmprune(*words).stderr.split())
     cards.write_card(model, {"task": "toy"})
     result = ssmprune(*words)
     facts = json.loads(result.stdout)
     found, (note,) = facts["ratio"], facts["budgets"]
     first, whole, *trials = result.stderr.splitlines()
-    assert first.startswith("The whole model and at most 11 pruned ones answer 40 validation examples each")
-    assert first.endswith("So few leave much to chance: have at least a thousand.")
+    assert first.startswith("The whole model and at most 16 pruned ones answer 40 validation examples each")
     assert re.fullmatch(r"The whole model: \S+%", whole)
-    assert 0 < len(trials) <= 11
+    assert 0 < len(trials) <= 16
     for number, trial in enumerate(trials, 1):
-        assert re.fullmatch(rf"\d+ states left: \S+%; at most {11 - number} more to try, about .* seconds", trial)
-    assert re.search(r"max_loss 5.* accuracy \S+% \(\S+ to \S+ % with 95 % confidence, on 40 examples\) after", note)
+        assert re.fullmatch(rf"\d+ states left: \S+%; at most {16 - number} more to try, about .* seconds", trial)
+    assert re.search(r"max_loss 15: came to \S+ points, at most \S+ with 80 % confidence, accuracy \S+% \(", note)
+    assert re.search(r"max_loss 15.* accuracy \S+% \(\S+ to \S+ % with 95 % confidence, on 40 examples\) after", note)
     too_few = ssmprune(*words, "--examples", 999)
     assert too_few.returncode == 2
     assert "1000" in too_few.stderr
     split = TOY.load("val")
-    expected = search([sp.max_loss(5, lambda seen: evaluate(seen, split).accuracy)], sp.Pruning(sp.load(model)))
-    assert found == expected.ratio
+    everything = split.batch(np.arange(len(split)))
+    batches = [(everything.x, everything.y)]
+    assert found == search([sp.max_loss(15, batches, 0.8)], sp.Pruning(sp.load(model))).ratio > 0
 
 
 def test_budgets_combine_and_what_they_came_to_is_printed(ssmprune, checkpoint, tmp_path):

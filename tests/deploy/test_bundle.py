@@ -10,6 +10,7 @@ import torch
 
 import ssmprune as sp
 from ssmprune import budgets, tasks
+from ssmprune.calibration.record import Accuracy
 from ssmprune.deploy import build, bundle
 from ssmprune.deploy.compiled import forward
 from ssmprune.models.classifier import Classifier
@@ -161,16 +162,18 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
     sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
     cards.write_card(model, {"task": "toy"})
     monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
-    line = ("deploy", model, "--max-loss", 5, "--bits", 4, "--data", tmp_path, "--out", tmp_path / "out")
+    line = ("deploy", model, "--max-loss", 20, "--bits", 4, "--data", tmp_path, "--out", tmp_path / "out")
     result = ssmprune(*line)
     assert result.returncode == 0, result.stderr
     split, whole = TOY.load("val", tmp_path), sp.load(model)
-    goal = sp.max_loss(5, lambda seen: evaluate(seen if seen is whole else quantize(seen, 4), split).accuracy)
+    everything = split.batch(np.arange(len(split)))
+    right = Accuracy([(everything.x, everything.y)]).right
+    goal = sp.max_loss(20, lambda seen: right(seen if seen is whole else quantize(seen, 4)))
     ratio = budgets.search([goal], sp.Pruning(whole)).ratio
     small = sp.load(tmp_path / "out" / "toy.safetensors")
     assert small.config.states == sp.prune(whole, ratio).config.states
     lost = evaluate(whole, split).accuracy - evaluate(small, split).accuracy
-    assert lost <= 0.05 + 1e-9
+    assert lost <= 0.2 + 1e-9
     assert ratio > 0
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..adapters import Layer
 from ..adapters.layers import how_to_get_model
-from ..arrays import check_dense
+from ..arrays import Real, check_dense
 from ..errors import InputError
 from ..models.classifier import Classifier
 from .data import Sequences, take
@@ -291,7 +292,19 @@ class Accuracy:
 
     def __call__(self, model: nn.Module) -> float:
         """Return a model's, from 0 to 1; an answer is a sequence's, or a step's that is no padding."""
-        right = total = 0
-        for logits, wanted in answer_batches(model, [batch for batch in self.batches if len(batch[1])]):
-            right, total = right + int((logits.argmax(-1) == wanted).sum()), total + len(wanted)
-        return right / total
+        return float(self.right(model).mean())
+
+    def right(self, model: nn.Module) -> Real:
+        """Return which answers are right, (examples,): 1 or 0, whose mean is the accuracy.
+
+        Where an example has an answer at each step, the number of its right steps over the mean number of steps.
+        """
+        batches = [batch for batch in self.batches if len(batch[1])]
+        right, steps = list[int](), list[int]()
+        for batch, (logits, wanted) in zip(batches, answer_batches(model, batches), strict=True):
+            counts = [len(wanted) // len(batch[1])] * len(batch[1])
+            if isinstance(batch[0], Sequences) and batch[0].lengths is not None and sum(counts) != len(batch[1]):
+                counts = torch.as_tensor(batch[0].lengths).tolist()  # an answer at each step that is no padding
+            right += [int(part.sum()) for part in torch.split(logits.argmax(-1) == wanted, counts)]
+            steps += counts
+        return np.asarray(right) / float(np.mean(steps))

@@ -108,8 +108,8 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     """Prune, recover and quantise a model; write it in every form to a new folder, with a card of the gains and costs.
 
     The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
-    graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on --examples
-    test examples if the task's data are available.
+    graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on the
+    test examples, or --examples of them, if the task's data are available.
     """
     prepare(checkpoint)
     from ..deploy import bundle

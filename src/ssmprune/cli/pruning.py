@@ -16,7 +16,7 @@ from rich.console import Group
 
 from .. import budgets, tasks
 from ..arrays import Real
-from ..budgets import FEW_EXAMPLES, Finish, Found, certify_model, most_trials, search
+from ..budgets import Finish, Found, certify_model, search, upwards
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..files import check_writable, existing
@@ -47,7 +47,7 @@ SOON_COMPILED, TIMINGS = 1_500_000, 15  # bytes of a model that takes seconds to
 NEARLY_ALL = 0.95  # of the variance of answers
 COSTS = ("bytes", "operations")
 UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
-BUDGETS = ("max_energy", "max_gain", "max_loss", "max_memory", "max_latency")
+BUDGETS = ("max_energy", "max_gain", "max_error", "max_loss", "max_memory", "max_latency")
 INSPECTED = {  # what `inspect` shows of a layer, with titles
     "layer": "layer",
     "kind": "kind",
@@ -122,8 +122,12 @@ class PruningOptions:
     """Largest gain of any layer's error, as a share of the layer's gain."""
     validate: Annotated[str | None, Parameter(group=MORE)] = None
     """Task for --max-loss; by default the card's."""
-    examples: Annotated[int, at_least(1000), Parameter(group=MORE)] = 2000
-    """How many examples accuracy is measured on."""
+    max_error: Annotated[float | None, Parameter(group=MORE)] = None
+    """Share of the energy of the model's answers that may change on held-out --calibrate inputs."""
+    confidence: Annotated[float, Parameter(group=MORE)] = 0.9
+    """How sure it is that --max-loss holds on further examples."""
+    examples: Annotated[int | None, at_least(1000), Parameter(group=MORE)] = None
+    """How many examples accuracy is measured on; all unless given."""
     certify: Annotated[bool, Parameter(group=MORE)] = False
     """Also bound how far each layer's output can move."""
     exclude: Annotated[list[str], Parameter(group=MORE)] = field(default_factory=list)
@@ -291,8 +295,8 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
         return Found(ratio, plan, {}, pruning, finish)
     others: dict[str, list[Any]] = {}  # what these budgets measure with
     if "max_loss" in given:
-        trials = most_trials(pruning.states) + (finish is not None)  # the unpruned model may be finished as well
-        others["max_loss"] = [_Accuracy(_validation(checkpoint, options), pruning, trials)]
+        trials = len(upwards(pruning.states)) + (finish is not None)  # the unpruned model may be finished as well
+        others["max_loss"] = [_RightAnswers(_validation(checkpoint, options), pruning, trials), options.confidence]
     if "max_latency" in given:
         others["max_latency"] = [timed_sequence(checkpoint, pruning.model, pruning.batches)]
     goals = [getattr(budgets, name)(limit, *others.get(name, ())) for name, limit in given.items()]
@@ -327,11 +331,8 @@ def _validation(checkpoint: Path, options: PruningOptions) -> Split:
 
 
 @dataclass(eq=False)
-class _Accuracy:
-    """The accuracy of pruned models on validation data.
-
-    Each is reported on stderr, with the time that the search may still take.
-    """
+class _RightAnswers:
+    """Which answers to validation data are right; the accuracy goes to stderr, with the time that may be left."""
 
     split: Split
     pruning: "Pruning[Classifier]"
@@ -339,20 +340,13 @@ class _Accuracy:
     began: float = field(default_factory=monotonic)  # when the present trial did
 
     def __post_init__(self) -> None:
-        few = " So few leave much to chance: have at least a thousand." if self.examples < FEW_EXAMPLES else ""
-        say(
-            f"The whole model and at most {self.trials_left} pruned ones answer {self.examples:,} validation examples "
-            f"each; this may take minutes.{few}"
-        )
+        most, examples = self.trials_left, f"{len(self.split):,} validation examples"
+        say(f"The whole model and at most {most} pruned ones answer {examples} each; this may take minutes.")
 
-    @property
-    def examples(self) -> int:
-        return len(self.split)
+    def __call__(self, small: "Classifier") -> Real:
+        from ..training.evaluation import right_answers
 
-    def __call__(self, small: "Classifier") -> float:
-        from ..training import evaluate
-
-        accuracy = evaluate(small, self.split).accuracy
+        accuracy = (right := right_answers(small, self.split)).mean()
         if small is self.pruning.model:
             say(f"The whole model: {accuracy:.2%}")
         elif small.history and small.history[-1].startswith("recovered"):  # the search has ended
@@ -363,7 +357,7 @@ class _Accuracy:
             states = sum(small.layer_states.values())
             say(f"{states:,} states left: {accuracy:.2%}; at most {self.trials_left} more to try, {left}")
         self.began = monotonic()
-        return accuracy
+        return right
 
 
 def recover_found(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ..arrays import Real
 from ..calibration.data import Sequences
 from ..calibration.record import answer_batches
 from ..deploy.compiled import Forward, forward
@@ -19,6 +20,7 @@ from ..errors import InputError
 from ..models.classifier import Classifier
 from ..tasks.task import Batch, Split, Task
 
+WORTH_COMPILING = 1000  # examples
 Tick = Callable[[int], object]  # takes the number of examples that were just evaluated
 
 
@@ -101,6 +103,12 @@ def evaluate(
     if not sums[2]:
         raise InputError("There is nothing to evaluate: no batches came.")
     return score(sums)
+
+
+def right_answers(model: nn.Module, split: Split) -> Real:
+    """Return which answers to a split are right, (examples,), 1 or 0; compiled where that is worth it."""
+    answers = answer_split(model, split, 50, engine="auto" if len(split) >= WORTH_COMPILING else "torch")
+    return np.concatenate([(logits.argmax(-1) == labels).double().cpu().numpy() for logits, labels in answers])
 
 
 @torch.no_grad()
