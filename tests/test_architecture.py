@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 17_000, 1_600, 130
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 17_250, 1_600, 130
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7
 OF_THE_ENTRANCE = {"pruning.py:prune": 9}  # the one call of most users; each argument is a decision of theirs
 

@@ -21,7 +21,7 @@ from ssmprune.files import write_atomically
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.costs import operations
-from ssmprune.narrowing import narrow_config
+from ssmprune.narrowing import Narrowing, narrower
 from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import fewer
@@ -41,15 +41,18 @@ def prune(model: Classifier, way: str, share: float, data: list[Any]) -> Classif
         return sp.prune(model, operations=share, data=data)
     config, most = model.config, share * operations(model.config)
     if way == "features":
-        narrow = [
-            left for left in range(1, config.width) if operations(narrow_config(config, config.width, left)) <= most
-        ]
+        features = sp.Pruning(model, width=0.5, data=data).narrowing
+        narrow = [left for left in range(1, config.width) if operations(_narrowed(features, left).config) <= most]
         return sp.prune(model, 0.0, width=1 - narrow[-1] / config.width, data=data) if narrow else None
     work = sp.Pruning(model, data=data)
     for ratio in (percent / 100 for percent in range(100)):  # the least that is enough
         if operations(work.shrink(work.choose(ratio)).config) <= most:
             return work.shrink(work.plan(ratio))
     return None
+
+
+def _narrowed(features: Narrowing, width: int) -> Classifier:
+    return narrower(features.model, features.choose(width))
 
 
 def rows_of(name: str, root: Path, finished: set[tuple[str, str, float]]) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,6 @@ from .core.least_squares import RIDGES, fit_shrunk, most_cautious
 from .core.moments import readout, weights
 from .errors import InputError
 from .models.classifier import BatchNorm, Block, Classifier
-from .models.config import Config
 from .models.costs import operations
 from .models.layers import S5Layer
 from .planning.plan import Features
@@ -100,14 +99,6 @@ def _delete(name: str, array: NDArray[Any], arrays: Mapping[str, NDArray[Any]], 
     for axis in FEATURE_AXES.get(part, {}).get(leaf, ()):
         array = array.compress(keep, axis=axis)
     return array
-
-
-def narrow_config(config: Config, width: int, left: int) -> Config:
-    """Return the config of a model of which so many of its features are left, S4D's channels as large as on average."""
-    states = config.states
-    if config.family == "s4d":
-        states = tuple(round(n * left / width) for n in states)
-    return replace(config, width=left, states=states)
 
 
 class Sums:
@@ -205,6 +196,17 @@ def _remove(gone: int, inverse: NDArray[Any], W: NDArray[Any]) -> None:
     W[gone] = inverse[gone] = inverse[:, gone] = 0
 
 
+class StatesLeft(NamedTuple):
+    """What pruning states leaves: their number in each layer, in S4D in each channel, and what it costs."""
+
+    counts: list[Index]  # (1,) or (width,) for each layer
+    cost: float
+
+    def without(self, features: Index) -> tuple[int, ...]:
+        """Return how many are left in each layer when these features go, and with them the states of a channel."""
+        return tuple(int(count.sum() - (count[features].sum() if len(count) > 1 else 0)) for count in self.counts)
+
+
 class Narrowing:
     """A classifier that is to lose features, at one width or at several; what all widths share is computed once."""
 
@@ -258,22 +260,22 @@ class Narrowing:
         changed = {name: array for name, array in best.items() if not np.array_equal(array, deleted[name])}
         return replace(chosen, arrays=changed)
 
-    def mix(self, share: float, states: Callable[[float], tuple[Config, float]]) -> tuple[float, int]:
+    def mix(self, share: float, states: Callable[[float], StatesLeft]) -> tuple[float, int]:
         """Return the ratio of states and the width that keep this share of the operations and cost least.
 
-        states: returns what pruning at a ratio leaves of the model, and the share of the layers' energy that it costs.
-        Features cost shares of the energy of what is read of them, so both costs add up.
+        states: what pruning at a ratio leaves. Features cost shares of the energy of what is read of them, states
+            shares of their layer's, so both add up.
         """
-        _, costs, _ = self.ranking
+        order, costs, _ = self.ranking
         whole = self.model.config
         lost, limit = np.concatenate([[0.0], np.cumsum(costs)]), share * operations(whole)
         best, found = np.inf, (1.0, 1)
         for ratio in np.linspace(0, 1, RATIOS + 1):
-            config, cost = states(float(ratio))
-            for width in range(whole.width, 0, -1):  # the widest that keeps the share
-                if operations(narrow_config(config, whole.width, width)) <= limit:
-                    if cost + lost[whole.width - width] < best:
-                        best, found = cost + lost[whole.width - width], (float(ratio), width)
+            left = states(float(ratio))
+            for gone in range(whole.width):  # as few features as keep the share
+                if operations(replace(whole, width=whole.width - gone, states=left.without(order[:gone]))) <= limit:
+                    if left.cost + lost[gone] < best:
+                        best, found = left.cost + lost[gone], (float(ratio), whole.width - gone)
                     break
         return found
 

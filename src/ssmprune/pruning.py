@@ -40,8 +40,7 @@ from .planning.plan import Plan
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier
-    from .models.config import Config
-    from .narrowing import Narrowing
+    from .narrowing import Narrowing, StatesLeft
 
 Model = TypeVar("Model")
 
@@ -375,12 +374,17 @@ class Pruning(Generic[Model]):
             ratio, left = self.narrowing.mix(1 - ratio, self._without_states)
         return ratio, None if left == features else left
 
-    def _without_states(self, ratio: float) -> tuple[Config, float]:
-        """Return the config that pruning states leaves, and the share of the layers' energy that these states carry."""
-        plan = self.choose_states(ratio)
-        states = tuple(int(keep.sum()) for keep in plan.keep.values())
-        lost = sum(float(np.exp(plan.scores[layer][~keep]).sum()) for layer, keep in plan.keep.items())
-        return replace(need_classifier(self.model).config, states=states), lost
+    def _without_states(self, ratio: float) -> StatesLeft:
+        """Return what pruning states leaves, and the share of the layers' energy that these states carry."""
+        from .narrowing import StatesLeft
+
+        plan, counts, lost = self.choose_states(ratio), [], 0.0
+        for layer, keep in plan.keep.items():
+            channel = self.systems[layer].channel
+            owners, width = (np.zeros(len(keep), int), 1) if channel is None else (channel, self.systems[layer].inputs)
+            counts.append(np.bincount(owners[keep], minlength=width))
+            lost += float(np.exp(plan.scores[layer][~keep]).sum())
+        return StatesLeft(counts, lost)
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
