@@ -309,3 +309,14 @@ def test_budgets_search_states_and_features_together(digits):
 def test_what_cannot_be_narrowed_is_refused(digits, call, message):
     with pytest.raises(sp.InputError, match=message):
         call(*digits)
+
+
+def test_a_budget_measures_the_narrower_model_also_where_no_state_goes(digits):
+    class Wide(sp.Budget):
+        name = "wide"
+
+        def measure(self, model, pruning):
+            return float(model.config.width)
+
+    model, data = digits
+    assert Wide(100).measure_plan(sp.Pruning(model, width=0.5, data=data).plan(0), sp.Pruning(model)) == 6
