@@ -20,6 +20,7 @@ from ssmprune.errors import InputError, one_of, visible
 from ssmprune.progress import Bar
 from ssmprune.report import Table, markdown
 from ssmprune.sweeps import Cell, Results, Session
+from ssmprune.tasks import data_folder
 
 from . import figures, reproduce, tables
 from .table_formats import FORMATS
@@ -74,7 +75,9 @@ class Machine:
         with Bar() as bar:
             words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
             command = " ".join([app.name[0], *words])
-            yield Session(self.data, engine=self.engine, command=command, watch=bar.show)
+            root = data_folder(self.data)  # named, so that MNIST is all of it and not the images in the package
+            root.mkdir(parents=True, exist_ok=True)
+            yield Session(root, engine=self.engine, command=command, watch=bar.show)
 
 
 @app.command(name="reproduce")
