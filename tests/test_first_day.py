@@ -250,3 +250,13 @@ def test_a_cache_folder_that_is_not_absolute_is_ignored(monkeypatch, tmp_path):
         assert default_folder() == tmp_path / ".cache" / "ssmprune" / "compiled"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert default_folder() == tmp_path / "cache" / "ssmprune" / "compiled"
+
+
+def test_a_file_of_numbers_without_an_axis_of_inputs_is_told_apart_from_tokens(tmp_path):
+    from ssmprune.training.calibration_inputs import load_unlabelled
+
+    np.save(tmp_path / "x.npy", np.full((10, 7), 0.5, np.float32))
+    with pytest.raises(sp.InputError, match=r"x.npy holds numbers \(sequences, length\).*save x\[..., None\]"):
+        load_unlabelled(str(tmp_path / "x.npy"), 10)
+    np.save(tmp_path / "x.npy", np.full((10, 7), 3.0))
+    assert load_unlabelled(str(tmp_path / "x.npy"), 10)[0].x.dtype == torch.int64

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import ssmprune as sp
-from ssmprune.deploy import bundle
 from ssmprune.deploy.compiled import forward
 from ssmprune.files import write_atomically
 from ssmprune.models.checkpoint import parameters
@@ -23,6 +22,7 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.models.costs import operations
 from ssmprune.narrowing import Narrowing, narrower
 from ssmprune.report import markdown_rows
+from ssmprune.sweeps.timing import measure
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
@@ -73,7 +73,7 @@ def rows_of(name: str, root: Path, finished: set[tuple[str, str, float]]) -> Ite
 
 def _measure(model: Classifier, test: Any) -> dict[str, Any]:
     with forward(model, "compiled") as fast:
-        steps = bundle.measure(model, fast)["steps_per_second"]
+        steps = measure(model, fast)["steps_per_second"]
         accuracy = evaluate(model, test, engine=fast).accuracy
     sizes = {"operations": operations(model.config), "parameters": parameters(model), "width": model.config.width}
     return sizes | {"states": sum(model.config.states), "accuracy": accuracy, "steps_per_second": steps}

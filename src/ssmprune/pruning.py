@@ -216,7 +216,7 @@ def need_classifier(model: Any) -> Classifier:
     if not isinstance(model, Classifier):
         raise InputError(
             f"Features can be pruned of ssmprune's own classifiers; this is {type(model).__name__}. Prune its states "
-            "alone (a ratio without width), or bring it into one by `ssmprune import`."
+            "alone: give a ratio, without width."
         )
     return model
 

@@ -58,7 +58,7 @@ def run(system, D, folder, *, flags=SANITIZED):
     result = subprocess.run(folder / "main", input=" ".join(map(str, u.ravel())), capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     ours = np.array(result.stdout.split(), float).reshape(2, LENGTH, system.outputs)
-    through = 0 if D is None else u @ np.asarray(D).T if np.ndim(D) == 2 else u * np.asarray(D)
+    through = 0 if np.ndim(D) == 0 else u @ np.asarray(D).T if np.ndim(D) == 2 else u * np.asarray(D)
     return ours, system.simulate(u) + through
 
 
@@ -67,11 +67,11 @@ def run(system, D, folder, *, flags=SANITIZED):
     [
         (layer(5, 3, 3), np.array([1.0, -2.0, 0.5])),
         (layer(5, 3, 2, gain=1), np.arange(6.0).reshape(2, 3)),
-        (layer(1, 1, 1), None),
+        (layer(1, 1, 1), 0),
         (layer(7, 4, 4, channel=[0, 0, 2, 0, 2, 3, 3]), np.ones(4)),
-        (layer(7, 4, 4, channel=[3, 0, 2, 0, 2, 3, 3], gain=1), None),
+        (layer(7, 4, 4, channel=[3, 0, 2, 0, 2, 3, 3], gain=1), 0),
         (layer(0, 4, 4, channel=[]), np.ones(4)),
-        (layer(0, 2, 2), None),
+        (layer(0, 2, 2), 0),
     ],
     ids=["pairs", "single states and a matrix D", "one of all", "channels", "any order", "D alone", "silent"],
 )
@@ -89,12 +89,14 @@ def test_a_layer_of_a_model_with_its_own_D(family, tmp_path):
     assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max()
     sp.export_c(system, tmp_path / "again.c", "firmware", D=D)  # which needs a gradient
     assert "D u_k" in (tmp_path / "again.h").read_text()
+    sp.export_c(model.blocks[0].ssm, tmp_path / "again.c", "firmware")  # a layer of ours brings its D
+    assert (tmp_path / "again.c").read_text().replace("again.h", "layer.h") == (tmp_path / "layer.c").read_text()
     assert name
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 def test_cplusplus_takes_a_layer(tmp_path):
-    sp.export_c(layer(5, 3, 3), tmp_path / "layer.c")
+    sp.export_c(layer(5, 3, 3), tmp_path / "layer.c", D=0)
     command = ["g++", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-x", "c++", "-c", "layer.c"]
     subprocess.run(command, cwd=tmp_path, check=True)
 
@@ -108,7 +110,8 @@ def test_cplusplus_takes_a_layer(tmp_path):
         (sp.DiagonalSystem.from_discrete([0.5], [[1]], [[[1]], [[1]]]), None, "only forward layers are written as C"),
         (layer(5, 3, 3), np.full(3, np.nan), "D has numbers too large for single precision"),
         (torch.nn.Linear(2, 2), np.ones(2), "D is given for a single layer"),
-        (torch.nn.Linear(2, 2), None, "can be written as C; got Linear"),
+        (torch.nn.Linear(2, 2), None, "classifiers; got Linear. Its layers can be written one by one"),
+        (layer(5, 3, 3), None, "D=layer.D, or D=0"),
     ],
 )
 def test_what_is_no_forward_layer_with_its_D_is_refused(model, D, message, tmp_path):

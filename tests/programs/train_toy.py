@@ -23,7 +23,7 @@ def main(what: str, run_dir: str) -> None:
         fit(Path(run_dir), dataclasses.replace(RECIPE, epochs=12), pruning=pruning)
         return
     with join_group() as group:
-        for norm, pruning in (("layer", Schedule(to=0.5, shape="once", start=0.25)), ("batch", None)):
+        for norm, pruning in (("layer", Schedule(to=0.5, start=0.25, until=0.25)), ("batch", None)):
             fit(Path(run_dir) / norm, dataclasses.replace(TWENTY_STEPS, norm=norm), pruning=pruning, save_every=1)
         if group.size > 1:
             mine = Path(run_dir) / ("batch" if group.rank == 0 else "another disk")

@@ -30,7 +30,7 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "parameters": ("parameters", "{:,}"),
     "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
-    "steps per second in C": ("steps_per_second", "{:,.0f}"),
+    "steps per second in C, one by one": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
     "with 95 % confidence": ("interval", "{0[0]:.1%} to {0[1]:.1%}"),
 }
@@ -153,6 +153,7 @@ def _test_examples(checkpoint: Path, options: DeployOptions) -> Split | None:
     if root is not None:
         data_folder(root)  # a folder that is named must exist
     if name is None:
+        say(f"Accuracies are left out: {checkpoint} has no card that names its task; --validate TASK does.")
         return None
     task = cards.task_of(checkpoint, name)
     try:

@@ -24,7 +24,7 @@ from ..methods import named
 from ..methods.allocation import energy_normalised
 from ..models import load, save
 from ..planning.certificates import Certificate, certify
-from ..planning.make import Limits, make_plan
+from ..planning.make import Limits, check_ratio, make_plan
 from ..planning.plan import Plan
 from ..progress import duration
 from ..pruning import Pruning, check_operations, read, shrink
@@ -144,6 +144,8 @@ class PruningOptions:
         """Return the budgets that are given, by name; refuse options that do not say how far to prune in one way."""
         given = {name: limit for name in BUDGETS if (limit := getattr(self, name)) is not None}
         shares = [name for name in ("ratio", "operations") if getattr(self, name) is not None]
+        for name in shares:
+            check_ratio(getattr(self, name), name)
         if len(shares) + bool(given) != 1:
             raise InputError(
                 "Say how far to prune with --ratio, with --operations, or with one or more of "
@@ -411,7 +413,7 @@ def _measure_gains(whole: "Classifier", small: "Classifier", x: "Tensor") -> Rep
     }
     lines = [f"Tensors: {_compare(facts['bytes'])} bytes", f"Operations of a step: {_compare(facts['operations'])}"]
     if facts["steps_per_second"]:
-        lines.append(f"Steps per second in C: {_compare(facts['steps_per_second'])} on this machine")
+        lines.append(f"Steps per second in C, whole sequences: {_compare(facts['steps_per_second'])} on this machine")
     return Report(facts, Group(*map(literal, lines)))
 
 

@@ -52,5 +52,5 @@ def write_c(model: Classifier, path: Path, checkpoint: Path, about: str = "") ->
 
 def sizes_of_c(model: Classifier, path: Path) -> dict[str, int | None]:
     """Return the bytes of a model's C text, of what a compiler makes of it for this machine, and of a stream."""
-    sizes = path.stat().st_size, object_bytes(path), state_bytes(model)
-    return dict(zip(("source bytes", "compiled bytes", "state bytes"), sizes, strict=True))
+    made, state = object_bytes(path), state_bytes(model)
+    return {"source bytes": path.stat().st_size, "compiled bytes": made, "state bytes": state}

@@ -66,5 +66,10 @@ def _from_file(source: str, sequences: int) -> NDArray[Any]:
         )
     if not np.isfinite(x).all():
         raise InputError(f"{source} holds NaN or infinite numbers; calibration needs the inputs a model will meet.")
+    if x.ndim == 2 and x.dtype.kind == "f" and (x != np.rint(x)).any():
+        raise InputError(
+            f"{source} holds numbers (sequences, length) = {x.shape}, which are no tokens; a model of numbers takes "
+            "(sequences, length, inputs): save x[..., None]."
+        )
     chosen = x[some_of(len(x), sequences)]  # not the first: files come sorted as often as splits do
     return chosen.astype(np.int64 if x.ndim == 2 else np.float32)

@@ -83,7 +83,10 @@ class Numbers:
 def numbers_of(model: Classifier) -> Numbers:
     """Return the numbers of a model, whole ones where its weights are on a grid; what is not finite is an error."""
     if not isinstance(model, Classifier):
-        raise InputError(f"Only ssmprune's own classifiers can be written as C; got {type(model).__name__}.")
+        raise InputError(
+            f"Models that can be written as C are ssmprune's own classifiers; got {type(model).__name__}. Its layers "
+            "can be written one by one: sp.export_c(sp.read(model)[path], file, D=layer.D)."
+        )
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
         raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot be written as C.")
     return _Reader(model).read()

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ... import __version__
+from ...adapters import layers_of
 from ...core import DiagonalSystem
 from ...errors import InputError
 from ...files import write_together
+from ...models.layers import DiagonalLayer
 from . import packing
 from .packing import padded, padded_row
 from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
@@ -51,18 +53,19 @@ class Parts(NamedTuple):
 
 
 def export_c(
-    model: Classifier | DiagonalSystem,
+    model: Classifier | DiagonalLayer | DiagonalSystem,
     path: str | os.PathLike[str],
     name: str | None = None,
     *,
     D: Any = None,
     origin: str = "",
 ) -> None:
-    """Write a model, or a single layer of any family with its D, as one C99 file and, beside it, its header.
+    """Write a model, or a single layer, as one C99 file and, beside it, its header.
 
     Functions are called after `name`, or after the file: `NAME_init`, `NAME_step`, `NAME_run` (see the header).
-    D: of a layer, (outputs,) or a matrix (outputs, inputs). origin: where the model comes from, for the header.
-    Nothing but libm is needed. `cc -O3 -DSSMPRUNE_MAIN model.c -lm` makes a program that reads numbers from stdin.
+    A layer is an `S5Layer` or `S4DLayer`, or one of any family, as `read` returns it, with its D: (outputs,), a matrix
+    (outputs, inputs) or 0. origin: where the model comes from, for the header. Nothing but libm is needed, and `cc -O3
+    -DSSMPRUNE_MAIN model.c -lm` makes a program of a classifier, which reads numbers from stdin.
 
     >>> import tempfile
     >>> from ssmprune.models import Classifier
@@ -72,12 +75,13 @@ def export_c(
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['digits.c', 'digits.h']
     """
-    path = Path(path)
-    header = path.with_suffix(".h")
+    path, header = Path(path), Path(path).with_suffix(".h")
     if path.suffix != ".c" or not re.fullmatch(r"[A-Za-z0-9_.-]+", path.name, re.ASCII):
         raise InputError(f"Give the C file a plain name that ends in .c, not {path.name!r}.")
     if takes_standard_header(path.stem):
         raise InputError(f"{path.name} would get a header {header.name}, which C has already; give it another name.")
+    if isinstance(model, DiagonalLayer):
+        D, model = model.D if D is None else D, next(iter(layers_of(model).values())).read()
     if isinstance(model, DiagonalSystem):
         from .layer import layer_parts
 

@@ -1,7 +1,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-/* A @FAMILY@ classifier, written by ssmprune @VERSION@.
+/* A classifier of the family @FAMILY@, written by ssmprune @VERSION@.
    From: @ORIGIN@.
    Inputs are taken as they come: scale them as those were that the model was trained on.
    Logit k is that of class k, as the training labels count classes, from 0; the largest logit names the class.
