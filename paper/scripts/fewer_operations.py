@@ -95,7 +95,8 @@ def write_table(rows: list[dict[str, Any]]) -> None:
         "# States, features or both\n\nAccuracy (%) on the whole test set of models that keep a share of a step's "
         "operations, without a gradient step: states pruned alone, features alone, both as `operations` weighs them; "
         "then the stored states and the width of that last model, and how many times as many steps a second it takes "
-        "in C. By `python paper/scripts/fewer_operations.py --data DATA`; a dash where that cannot save so much.\n\n"
+        "in C, called from Python, which takes its share. By `python paper/scripts/fewer_operations.py --data DATA`; a "
+        "dash where that cannot save so much.\n\n"
     )
     titles = ("checkpoint", "operations", "whole", *WAYS, "states × width", "C step, times faster")
     write_atomically(TABLE, (text + markdown_rows(titles, lines) + "\n").encode())
