@@ -39,9 +39,8 @@ OPTIONS = {
 
 def build(seed=0, **options):
     torch.manual_seed(seed)
-    options = {"family": "s5", "inputs": 2, "outputs": 3, "width": WIDTH, "states": (4, 5), **options}
-    if options["family"] == "s4d":
-        options["states"] = options["states"] if options["states"] != (4, 5) else (12, 7)
+    states = (12, 7) if options.get("family") == "s4d" else (4, 5)
+    options = {"family": "s5", "inputs": 2, "outputs": 3, "width": WIDTH, "states": states, **options}
     model = Classifier(Config(**options)).double().eval()
     for tensor in model.state_dict().values():
         if tensor.is_floating_point() and tensor.ndim == 1:  # norms, steps and biases that are not all alike
@@ -222,7 +221,7 @@ def test_held_out_errors_are_hardly_ever_above_those_of_deletion():
 
 @pytest.fixture
 def digits():
-    """Return a model and sequences; S4D's narrower models must also stream, quantise and compile."""
+    """Return a model in single precision and batches of sequences."""
     model = build(width=12, states=(10, 10)).float()
     return model, [torch.randn(60, 20, 2)]
 

@@ -216,7 +216,7 @@ class Narrowing:
         seen, held_out = split(enough(batches), pairs=model.config.retrieval)
         fitted = list(in_slices(seen))
         self.slices, self.fitted = [*fitted, *in_slices(held_out)], len(fitted)
-        self.sequences, self.held_out = count(self.slices), count(held_out)
+        self.held_out = count(held_out)
         self.counted = [_counted(sequences) for sequences in self.slices]
 
     @cached_property
@@ -303,7 +303,7 @@ class Narrowing:
                 see(f"layers.{number}.ssm", u[counted])
                 see(f"layers.{number}.gate", block.gelu(y)[counted])
                 x = block.leave(x, y)
-            for place, values in head_inputs(self.model, _pooled(self.model, x, sequences, counted)).items():
+            for place, values in _head_inputs(self.model, _pooled(self.model, x, sequences, counted)).items():
                 see(place, values)
         return seen
 
@@ -448,7 +448,7 @@ def enough(batches: list[Sequences]) -> list[Sequences]:
     return taken
 
 
-def head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
+def _head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
     """Return what the dense layers of the head read, by name; a feature enters each of four parts of a hidden layer."""
     if model.hidden is None:
         return {"decoder": pooled}
