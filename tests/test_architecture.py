@@ -27,11 +27,21 @@ ROOMS = (
     *("core", "methods", "planning"),
     "quantisation.grid",  # which checkpoints are read with; the room's other half works on models
     *("models", "adapters", "pruned_modules", "calibration", "narrowing", "pruning", "budgets"),
-    *("recovery", "quantisation", "deploy", "tasks", "training", "sweeps", "report", "testing", "cli"),
+    *("recovery", "integers", "quantisation", "deploy", "tasks", "training", "sweeps", "report", "testing", "cli"),
 )
 NEARLY_EVERYWHERE = {"errors", "arrays", "registry", "progress"}  # the picture leaves out what most rooms import
 # Rooms and files that import torch at their top; the others import it when a model arrives.
-TORCH = ("models/", "quantisation/", "deploy/", "training/", "sweeps/", "report/", "calibration/", "recovery/")
+TORCH = (
+    "models/",
+    "integers/",
+    "quantisation/",
+    "deploy/",
+    "training/",
+    "sweeps/",
+    "report/",
+    "calibration/",
+    "recovery/",
+)
 TORCH += ("narrowing.py",)
 HEAVY = {"torch", "scipy", "matplotlib", "PIL", "pooch", "msgpack", "pytest"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -14,8 +14,8 @@ import torch
 import ssmprune as sp
 from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c, source
-from ssmprune.deploy.c.reading import numbers_of
 from ssmprune.deploy.c.source import sources
+from ssmprune.integers.numbers import numbers_of
 from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core import DiagonalSystem
 from ...errors import InputError
-from .reading import Array
+from ...integers.numbers import Array
 from .source import Parts, floats, integers
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem
+from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem
 
 PANEL = 8  # outputs, or channels, that are computed side by side
 WORD = 32  # bits

@@ -17,10 +17,10 @@ from ...adapters import layers_of
 from ...core import DiagonalSystem
 from ...errors import InputError
 from ...files import write_together
+from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
 from ...models.layers import DiagonalLayer
 from . import packing
 from .packing import padded, padded_row
-from .reading import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
 
 if TYPE_CHECKING:
     from ...models.classifier import Classifier

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...arrays import from_parts
-from ...errors import InputError
-from ...models.classifier import BatchNorm, Block, Classifier
-from ...models.config import Config
-from ...models.layers import S4DLayer, S5Layer
-from ...quantisation.grid import bits_of
+from ..arrays import from_parts
+from ..errors import InputError
+from ..models.classifier import BatchNorm, Block, Classifier
+from ..models.config import Config
+from ..models.layers import S4DLayer, S5Layer
+from ..quantisation.grid import bits_of
 
 Array = NDArray[Any]
 
