@@ -32,13 +32,17 @@ class Page:
 
     def __init__(self, driver, path):
         self.driver, self.path = driver, path
+        self.loads = 0
 
     def open(self, dark=False, **start):
         """Load it afresh, at a point of the sweep if one is given."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.driver.get("about:blank")
-        self.driver.get(f"{self.path.as_uri()}#{'&'.join(f'{key}={value}' for key, value in start.items())}")
+        # A new query loads the page anew, where another fragment alone would not. Going by about:blank does as well,
+        # but chromedriver does not wait for that page: the next navigation may get lost and never answer.
+        self.loads += 1
+        fragment = "&".join(f"{key}={value}" for key, value in start.items())
+        self.driver.get(f"{self.path.as_uri()}?{self.loads}#{fragment}")
         self.wait(lambda: self.shown)
         return self
 
