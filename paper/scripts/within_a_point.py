@@ -1,0 +1,164 @@
+"""How much faster within one point: python paper/scripts/within_a_point.py --data DATA [NAME ...]; results/point.md.
+
+For every checkpoint: the smallest model that `max_loss(1, validation)` returns, with its bound of 90 % confidence on
+all validation examples (at most 5,000), of states alone, of states and features (`width="auto"`), and of both with a
+recovery without labels; then its loss on the whole test set (at most 10,000 examples), by the compiled engine. Recovery
+starts from the model that both ways together reached, and climbs as the search does: ever fewer operations up to the
+first model that breaks the budget. Calibration is on 200 unlabelled training sequences. Finished rows are kept in
+paper/results/point.jsonl, so it resumes; models go to runs/point, if that is wanted for more measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import numpy as np
+
+import ssmprune as sp
+from ssmprune.budgets import search
+from ssmprune.deploy.compiled import forward
+from ssmprune.files import write_atomically
+from ssmprune.models.checkpoint import parameters
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.costs import operations
+from ssmprune.recovery import Recovery
+from ssmprune.report import markdown_rows
+from ssmprune.sweeps.timing import time_in_turns
+from ssmprune.tasks import cards
+from ssmprune.tasks.task import Split, fewer
+from ssmprune.training.calibration_inputs import unlabelled_batches
+from ssmprune.training.evaluation import right_answers
+
+ROOT = Path(__file__).parents[1]
+ROWS, TABLE = ROOT / "results" / "point.jsonl", ROOT / "results" / "point.md"
+POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
+MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
+FEWER = (0.8, 0.6, 0.45, 0.3, 0.2)  # shares of the operations of the model that needs no recovery
+TURNS = 15
+WAYS = ("states", "both", "both + recovery")
+
+
+def without_recovery(model: Classifier, way: str, data: list[Any], budget: sp.max_loss) -> Classifier:
+    """Return the smallest model within the budget, of states alone or of states and features."""
+    return search([budget], sp.Pruning(model, width=None if way == "states" else "auto", data=data)).model
+
+
+def with_recovery(model: Classifier, start: Classifier, data: list[Any], learnt: list[Any], budget: sp.max_loss) -> Any:
+    """Return the smallest model that keeps the budget after a recovery, and before the first that does not."""
+    work, best = sp.Pruning(model, width="auto", data=data), start
+    for factor in FEWER:
+        share = factor * operations(start.config) / operations(model.config)
+        trial = Recovery(work.shrink(work.plan(1 - share)), model, learnt)
+        recovered = trial.run(2 * MINUTES, steps=trial.planned_steps(MINUTES), progress=False)
+        bound = budget.measure(recovered.model, work)
+        print(f"{share:.1%} of the operations: at most {bound:.2f} points. {recovered}", flush=True)
+        if not budget.allows(bound):
+            break
+        best = recovered.model
+    return best
+
+
+def rows_of(name: str, root: Path, finished: set[tuple[str, str]], models: Path) -> Iterator[dict[str, Any]]:
+    """Yield a row for every way that is not finished yet."""
+    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    model, task = sp.load(path), cards.task_of(path)
+    train, test = task.load("train", root), fewer(task.load("test", root), TEST)
+    validation = fewer(task.load("val", root), VALIDATION)
+    data, budget = (
+        unlabelled_batches(train, SEQUENCES),
+        sp.max_loss(POINTS, lambda small: right_answers(small, validation)),
+    )
+    whole = None
+    for way in WAYS:
+        kept = models / f"{name}-{way.replace(' + ', '-')}.safetensors"
+        if (name, way) in finished:
+            continue
+        if way == WAYS[2]:
+            start = sp.load(models / f"{name}-both.safetensors")
+            small = with_recovery(model, start, data, unlabelled_batches(train, LEARNT), budget)
+        else:
+            small = without_recovery(model, way, data, budget)
+        sp.save(small, kept)
+        whole = right_answers(model, test) if whole is None else whole
+        row = {"checkpoint": name, "family": name.split("-")[-1], "way": way, "validation": len(validation)}
+        row |= {"test": len(test), "whole": float(whole.mean()), "small": float(right_answers(small, test).mean())}
+        yield row | sizes(model, small) | {"times_faster": times_faster(model, small, test)}
+
+
+def sizes(model: Classifier, small: Classifier) -> dict[str, Any]:
+    """Return what both models have, and what a step of theirs takes."""
+    return {
+        "operations": operations(small.config) / operations(model.config),
+        "states": sum(small.config.states),
+        "width": small.config.width,
+        "parameters": [parameters(model), parameters(small)],
+    }
+
+
+def times_faster(model: Classifier, small: Classifier, test: Split) -> float:
+    """Return how many times faster the C of the small model answers a test sequence, by one thread's time."""
+    x = next(iter(unlabelled_batches(fewer(test, 2), 2)))
+    with forward(model, "compiled") as slow, forward(small, "compiled") as fast:
+        calls = {"whole": lambda: slow(x.x, x.lengths), "small": lambda: fast(x.x, x.lengths)}
+        seconds = time_in_turns(calls, TURNS, thread_time)
+    return float(np.median(seconds["whole"] / seconds["small"]))
+
+
+def write_table(rows: list[dict[str, Any]]) -> None:
+    """Write a line for every checkpoint, the averages over each family, and how many models break the promise."""
+    found = {(row["checkpoint"], row["way"]): row for row in rows}
+    lines = []
+    for name in sorted({row["checkpoint"] for row in rows}):
+        some = [found.get((name, way)) for way in WAYS]
+        whole, last = next(row["whole"] for row in some if row), [row for row in some if row][-1]
+        before, after = last["parameters"]
+        cells = [
+            f"{row['operations']:.0%}, {row['times_faster']:.1f}× ({_lost(row):+.2f})" if row else "" for row in some
+        ]
+        lines.append((f"`{name}`", f"{100 * whole:.2f}", *cells, f"{before:,} → {after:,}"))
+    for family in ("s5", "s4d"):
+        sides = [[row for row in rows if row["family"] == family and row["way"] == way] for way in WAYS]
+        lines.append((f"average of {family.upper()}", "", *map(_mean, sides), ""))
+    broken = sum(_lost(row) > POINTS for row in rows)
+    text = (
+        "# How much faster within one point\n\nShare of a step's operations that is left, how many times faster the C "
+        "answers a test sequence, and in brackets the points lost on the whole test set (a minus is a gain), of models "
+        "that `max_loss(1, validation)` returned; then the parameters of the whole model and of the last of these. By "
+        "`python paper/scripts/within_a_point.py --data DATA`, whose first lines say how recovery is tried.\n\n"
+    )
+    count = f"\n{broken} of {len(rows)} models lose more than the point on the test set; the promise is one in ten.\n"
+    titles = ("checkpoint", "whole", *WAYS, "parameters")
+    write_atomically(TABLE, (text + markdown_rows(titles, lines) + "\n" + count).encode())
+
+
+def _lost(row: dict[str, Any]) -> float:
+    return 100 * (row["whole"] - row["small"])
+
+
+def _mean(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return ""
+    share, faster, lost = np.mean([(row["operations"], row["times_faster"], _lost(row)) for row in rows], axis=0)
+    return f"{share:.0%}, {faster:.1f}× ({lost:+.2f}), {len(rows)} models"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", type=Path, default=ROOT / "runs" / "point", help="folder for the models")
+    arguments = parser.parse_args()
+    arguments.models.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
+        finished = {(row["checkpoint"], row["way"]) for row in rows}
+        for row in rows_of(name, arguments.data, finished, arguments.models):
+            rows.append(row)
+            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
+            write_table(rows)
+            print(row, flush=True)
