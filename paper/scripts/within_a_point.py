@@ -45,7 +45,7 @@ WAYS = ("states", "both", "both + recovery")
 
 def without_recovery(model: Classifier, way: str, data: list[Any], budget: sp.max_loss) -> Classifier:
     """Return the smallest model within the budget, of states alone or of states and features."""
-    return search([budget], sp.Pruning(model, width=None if way == "states" else "auto", data=data)).model
+    return search([budget], sp.Pruning(model, width=0 if way == "states" else "auto", data=data)).model
 
 
 def with_recovery(model: Classifier, start: Classifier, data: list[Any], learnt: list[Any], budget: sp.max_loss) -> Any:
