@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,27 +22,44 @@ NOT_SIGNIFICANT = " n.s."  # tables set this behind a difference that chance exp
 
 @dataclass(frozen=True)
 class Paired:
-    """Two models on the same examples: how many only the first has right, how many only the second, of how many.
+    """Two methods on the same examples, each by as many models: what an example says, and how many examples say it.
 
-    >>> better = Paired(only_first=30, only_second=10, examples=1000)
+    Models of several seeds answer the same examples, and much alike, so an example is one observation however many
+    models there are: by how many more of them the first method has it right.
+
+    >>> better = Paired({1: 30, -1: 10}, answers=1000)  # a model each: 30 examples only the first has right
     >>> better.difference, round(better.p, 5), better.significant
     (2.0, 0.00222, True)
+    >>> Paired({3: 30, -3: 10}, answers=3000).p == better.p  # three models that answer alike prove no more than one
+    True
     """
 
-    only_first: int
-    only_second: int
-    examples: int
+    leads: Mapping[int, int]  # {by how many models the first is ahead on an example: how many such examples}
+    answers: int  # of a method, all its models together
 
     @property
     def difference(self) -> float:
         """Return by how many points the first is better."""
-        return 100 * (self.only_first - self.only_second) / self.examples
+        return 100 * self._lead / self.answers
 
     @property
     def p(self) -> float:
-        """Return the probability of such a difference between equally good models: McNemar's exact test."""
-        differing = self.only_first + self.only_second
-        return float(stats.binomtest(self.only_first, differing).pvalue) if differing else 1.0
+        """Return the probability of such a difference between equally good methods, two-sided.
+
+        Exact, by changing the sign of an example's lead in all possible ways: then each lead, by one model or by more,
+        is ahead or behind as a coin falls. With a model each that is McNemar's exact test.
+        """
+        chances = np.ones(1)  # of all totals that so many coins can give, from the lowest up
+        for size in {abs(lead) for lead in self.leads} - {0}:
+            coins = self.leads.get(size, 0) + self.leads.get(-size, 0)
+            totals = np.zeros(2 * size * coins + 1)
+            totals[:: 2 * size] = stats.binom.pmf(np.arange(coins + 1), coins, 0.5)
+            chances = np.convolve(chances, totals)
+        return min(1.0, 2 * float(chances[: len(chances) // 2 - abs(self._lead) + 1].sum()))
+
+    @property
+    def _lead(self) -> int:
+        return sum(lead * examples for lead, examples in self.leads.items())
 
     @property
     def significant(self) -> bool:
@@ -81,16 +98,21 @@ def unpack(text: str, examples: int) -> Answers:
 
 
 def compare(pairs: Iterable[tuple[Answers | None, Answers | None]]) -> Paired | None:
-    """Count the answers of models in pairs, all pairs together; None where answers were not kept."""
-    first = second = examples = 0
+    """Compare two methods by models in pairs, example by example; None where answers were not kept.
+
+    Pairs on fewer examples than others are left out, because theirs are a random part of the others.
+    """
+    leads = []
     for mine, other in pairs:
         if mine is None or other is None:
             return None
         if len(mine) != len(other):
             raise InputError(f"Answers to {len(mine)} and {len(other)} examples cannot be compared in pairs.")
-        first, second = first + int((mine & ~other).sum()), second + int((other & ~mine).sum())
-        examples += len(mine)
-    return Paired(first, second, examples) if examples else None
+        leads.append(mine.astype(int) - other)
+    most = max(map(len, leads), default=0)
+    whole = [lead for lead in leads if len(lead) == most]
+    by_size = zip(*np.unique(np.sum(whole, axis=0), return_counts=True), strict=True)
+    return Paired({int(lead): int(examples) for lead, examples in by_size}, most * len(whole)) if most else None
 
 
 def interval(accuracy: float, examples: int) -> tuple[float, float]:

@@ -27,7 +27,8 @@ Row = dict[str, Any]
 FEW = 40  # sequences of which calibration takes all, however long they are
 AROUND_SURGEON = ("last", "aire", "balanced", "last+refit", "surgeon-without-data", "surgeon")
 MARKED = (
-    "n.s.: the difference is not significant, p ≥ 0.05 by McNemar's exact test on the answers to the same examples; "
+    "n.s.: the difference is not significant, p ≥ 0.05 by McNemar's exact test on the answers to the same examples, "
+    "over several seeds by an exact test that changes the sign of an example's lead over all of them at once; "
     "intervals are Wilson's, of 95 %."
 )
 
@@ -210,7 +211,10 @@ def curves(query: Query) -> Table:
             full = curve.cells[0.0][0]
             points = {f"{ratio:.0%}": _point(full, cells) for ratio, cells in curve.cells.items()}
             rows.append({"checkpoint": entry["name"], "method": label(method), **points})
-    marked = "≈: not significantly below the unpruned model, p ≥ 0.05 by McNemar's exact test on the same examples."
+    marked = (
+        "≈: not significantly below the unpruned model, p ≥ 0.05 by McNemar's exact test on the same examples; over "
+    )
+    marked += "several seeds an example counts once."
     return Table(plain.title, rows, [plain.notes[0], marked, *plain.notes[1:]])
 
 
