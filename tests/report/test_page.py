@@ -50,6 +50,20 @@ def test_the_page_links_to_every_plan_and_says_how_to_replay_it(results):
     assert seen == 2 * 4 * 3
 
 
+def test_without_plans_the_page_takes_masks_and_links_to_nothing(results, tmp_path):
+    planned = [cell for cell in results.cells if results.plan_path(cell).is_file()]
+    masks = {(cell.checkpoint, cell.method, cell.ratio, cell.seed): results.plan(cell).keep for cell in planned}
+    bare = Results(tmp_path, results.about, results.outcomes)
+    wanted, found = collect_data(results, results.folder), collect_data(bare, tmp_path, masks)
+    for model in wanted["models"]:
+        for points in model["curves"].values():
+            for point in points:
+                for name in ("plan", "command"):
+                    point.pop(name, None)
+    assert found == wanted
+    assert not any("keep" in p for m in collect_data(bare, tmp_path)["models"] for c in m["curves"].values() for p in c)
+
+
 def test_the_page_knows_which_states_stay(results):
     for model in collect_data(results, results.folder)["models"]:
         systems = sp.read(sp.load(results.checkpoint_file(model["name"])))

@@ -23,6 +23,7 @@ from ssmprune.sweeps import Cell, Results, Session
 from ssmprune.tasks import data_folder
 
 from . import figures, reproduce, tables
+from .joining import join
 from .table_formats import FORMATS
 
 RESULTS, CHECKPOINTS = Path("paper/results"), Path("paper/checkpoints")  # in a clone, where the command is run
@@ -87,7 +88,10 @@ def reproduce_(
     *,
     out: Annotated[Path | None, Parameter(alias="-o", help="Folder to write; by default paper/results.")] = None,
     models: Annotated[Path, Parameter(help="Folder of models with cards.")] = CHECKPOINTS,
-    work: Annotated[Path, Parameter(help="Folder of the sweep; an interrupted one resumes.")] = Path("runs/reproduce"),
+    work: Annotated[
+        tuple[Path, ...],
+        Parameter(help="Folder of the sweep; an interrupted one resumes. More of them are read for what they have."),
+    ] = (Path("runs/reproduce"),),
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead of a table.")] = False,
 ) -> int:
     """Repeat the paper's experiments on every trained checkpoint: sweep, tables, figures, report.
@@ -96,16 +100,24 @@ def reproduce_(
     """
     scale = amount.scale
     trained = reproduce.find_trained(models, amount.checkpoints.split(",") if amount.checkpoints else None)
+    join(work[0], work[1:], trained)
     with machine.session() as session:
-        results = reproduce.run_all(trained, scale, work, session)
-    seconds = reproduce.seconds(work)
+        results = reproduce.run_all(trained, scale, work[0], session)
+    seconds = sum(map(reproduce.seconds, work))
     title = f"{len(results.cells)} cells in {reproduce.duration(seconds)}"
     facts = {"cells": len(results.cells), "seconds": seconds}
     if out is None and (amount.checkpoints or amount.methods):
         return _show_differences(results, title, facts, as_json)
-    written = [str(path) for path in reproduce.write(results, out or RESULTS)]
+    written = [str(path) for path in reproduce.write(results, out or RESULTS, seconds)]
     _show(facts | {"written": written}, as_json, Table(title, [{"written": path} for path in written]))
     return 0
+
+
+@app.command
+def pages(results: ResultsFolder) -> None:
+    """Write the tables, figures, report and front page of a folder anew from its cells; needs no data."""
+    for path in reproduce.write_pages(results):
+        print(path)
 
 
 @app.command

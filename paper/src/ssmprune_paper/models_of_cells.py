@@ -15,6 +15,8 @@ from ssmprune.models import Classifier
 from ssmprune.sweeps import FULL, Cell, Subject, Writer, get_approach
 from ssmprune.tasks import Split, fewer
 
+from . import masks
+
 ROUNDS = 3  # of timing
 STEPS = 40_000  # of the batch that is timed, over all its sequences: about 50 of sMNIST
 
@@ -44,8 +46,11 @@ def _speed(full: Classifier, small: Classifier, split: Split) -> float:
 
 def restore_plans(writer: Writer, subject: Subject, cells: Iterable[Cell | None]) -> None:
     """Make the plans again that cells had when they were measured: results are committed without them."""
+    known = masks.read(writer.results.folder)  # with these a plan need not be made again
     for cell in cells:
-        if cell is None or cell.method == FULL or not get_approach(cell.method).plans or writer.plan(cell.key):
+        if cell is None or cell.method == FULL or not get_approach(cell.method).plans:
+            continue
+        if masks.place(cell) in known or writer.plan(cell.key):
             continue
         try:
             small, plan = subject.prune(cell.key)

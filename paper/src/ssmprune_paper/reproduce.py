@@ -29,7 +29,7 @@ from ssmprune.sweeps import (
 )
 from ssmprune.tasks import card_path
 
-from . import figures, table_formats, tables
+from . import figures, masks, table_formats, tables
 from .models_of_cells import measure_speed
 from .query import Query
 from .search import Search, sweep_and_search
@@ -186,19 +186,24 @@ def differences(results: Results, committed: Results) -> dict[Key, tuple[Cell, C
     }
 
 
-def write(results: Results, out: Path) -> list[Path]:
-    """Write tables, figures, the report and the cells themselves into a folder, with a front page."""
-    written = []
+def write(results: Results, out: Path, spent: float) -> list[Path]:
+    """Write the cells into a folder, and all that is made of them."""
+    cells = _write(out / "cells.jsonl", (results.folder / "cells.jsonl").read_text())
+    about = _write(out / "sweep.json", json.dumps(results.about, indent=2) + "\n")
+    time = _write(out / SPENT, f"{spent:.0f}\n")
+    return [cells, about, time, masks.write(masks.collect(results), out), *write_pages(out)]
+
+
+def write_pages(out: Path) -> list[Path]:
+    """Write tables, figures, the report and the front page of a folder, from its cells and from nothing else."""
+    results, written = Results.read(out), []
     made = {kind: tables.make(results, kind) for kind in tables.KINDS}
     filled = {kind: table for kind, table in made.items() if table.rows}
     writers = {"md": markdown, "tex": table_formats.latex, "json": table_formats.as_json}
     for kind, table in filled.items():
         written += [_write(out / "tables" / f"{kind}.{end}", write(table) + "\n") for end, write in writers.items()]
     drawn = figures.write_all(results, out / "figures")
-    write_page(results, out / "report.html")
-    written.append(_write(out / "sweep.json", json.dumps(results.about, indent=2) + "\n"))
-    raw = [results.folder / name for name in ("cells.jsonl", SPENT)]  # with sweep.json, what a sweep can go on from
-    written += [_write(out / file.name, file.read_text()) for file in raw if file.is_file()]
+    write_page(results, out / "report.html", masks.read(out))
     front = _front_page(results, filled, [path.relative_to(out) for path in drawn], out / "notes.md")
     return [*written, *drawn, out / "report.html", _write(out / "README.md", front)]
 
@@ -212,7 +217,8 @@ def _front_page(results: Results, filled: Mapping[str, Table], drawn: Iterable[P
         f"{duration(seconds(results.folder))}, by\n\n{commands}",
         "`report.html` is the same to explore: one page, no network. `tables/` has every table as Markdown, LaTeX and "
         "JSON. The cells behind all of it are in `cells.jsonl`; `ssmprune-paper table paper/results --kind KIND` reads "
-        "them.",
+        "them, and `ssmprune-paper pages paper/results` makes all of it anew from them, to the byte, in a minute and "
+        "without data.",
         _how_much(results),
     ]
     if notes.is_file():
@@ -239,7 +245,7 @@ def _how_much(results: Results) -> str:
     shortened = [
         f"{escape_markdown(entry['name'])} to {entry['task_parameters']['length']:,} steps"
         for entry in about["checkpoints"]
-        if _card_length(entry) not in (None, entry["task_parameters"].get("length"))
+        if _card_length(entry) not in (None, entry.get("task_parameters", {}).get("length"))
     ]
     return text + (f" Sequences are cut as in training: {', '.join(shortened)}." if shortened else "")
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,11 +31,15 @@ from .style import COLOURS, label, styles
 
 FILES = Path(__file__).parent / "page_files"
 Content = dict[str, Any]
+Masks = Mapping[tuple[str, str, float, int], Mapping[str, NDArray[np.bool_]]]
 
 
-def write(results: Results, path: Path) -> dict[str, int]:
-    """Write the page, which links to the plans where they lie; return its bytes and the number of plans."""
-    code, data = browser_library(), collect_data(results, path.parent)
+def write(results: Results, path: Path, masks: Masks | None = None) -> dict[str, int]:
+    """Write the page, which links to the plans where they lie; return its bytes and the number of plans.
+
+    masks: which states stay where there is no plan, {(checkpoint, method, ratio, seed): {layer: mask}}.
+    """
+    code, data = browser_library(), collect_data(results, path.parent, masks)
     inserted = {
         "/*STYLE*/": (FILES / "page.css").read_text(),
         "/*DATA*/": embed(data),
@@ -58,9 +63,9 @@ def embed(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def collect_data(results: Results, folder: Path) -> Content:
+def collect_data(results: Results, folder: Path, masks: Masks | None = None) -> Content:
     """Return what the script of a page in `folder` reads: all curves, poles and masks, and links to the plans."""
-    models = [_model(results, name, folder) for name in checkpoints(results)]
+    models = [_model(results, name, folder, masks or {}) for name in checkpoints(results)]
     swept = [method for method in results.about["methods"] if any(method in model["curves"] for model in models)]
     if not swept:
         raise InputError(f"{results.folder} has no pruned model yet; let the sweep continue.")
@@ -83,7 +88,7 @@ def collect_data(results: Results, folder: Path) -> Content:
     }
 
 
-def _model(results: Results, name: str, folder: Path) -> Content:
+def _model(results: Results, name: str, folder: Path, masks: Masks) -> Content:
     layers = systems(results, name)
     _check_cells(results, name, layers)
     entry = results.entry(name)
@@ -101,13 +106,15 @@ def _model(results: Results, name: str, folder: Path) -> Content:
             for layer, system in layers.items()
         ],
         "curves": {
-            method: [_point(results, curve, place, layers, folder) for place in range(len(curve.cells))]
+            method: [_point(results, curve, place, layers, folder, masks) for place in range(len(curve.cells))]
             for method, curve in method_curves(results, name).items()
         },
     }
 
 
-def _point(results: Results, curve: Curve, place: int, layers: dict[str, DiagonalSystem], folder: Path) -> Content:
+def _point(
+    results: Results, curve: Curve, place: int, layers: dict[str, DiagonalSystem], folder: Path, masks: Masks
+) -> Content:
     """Return a point of a curve: the mean over its seeds, and the states and plan of the first."""
     cell, *others = curve.cells[curve.ratios[place]]
     path, accuracy = results.plan_path(cell), float(curve.accuracy[place])
@@ -121,15 +128,18 @@ def _point(results: Results, curve: Curve, place: int, layers: dict[str, Diagona
         "parameters": cell.parameters,
         "speed": cell.speed,
     }
+    keep = masks.get((cell.checkpoint, cell.method, cell.ratio, cell.seed))
     if path.is_file():
         plan = results.plan(cell)
         plan.check(layers)  # whole, and of this model
+        keep = plan.keep
         words = ["ssmprune", "prune", results.entry(cell.checkpoint)["file"], "--from-plan", str(path)]
         point |= {
-            "keep": [_encode(np.packbits(plan.keep[layer])) for layer in layers],
             "plan": quote(Path(os.path.relpath(path, folder)).as_posix()),
             "command": shlex.join([*words, "--out", "small.safetensors"]),
         }
+    if keep is not None:
+        point["keep"] = [_encode(np.packbits(keep[layer])) for layer in layers]
     return point
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ssmprune.errors import InputError
 from ssmprune.methods import LAST
 from ssmprune.report import Curve, checkpoints, method_curves
 from ssmprune.sweeps import Cell, Results
+
+from .. import masks
 
 
 @dataclass(frozen=True)
@@ -35,15 +40,17 @@ def choose(
     return Choice(checkpoint, method, _nearest(by_method[method], 0.5 if ratio is None else ratio).ratio)
 
 
-def cell_with_plan(results: Results, choice: Choice) -> Cell:
-    """Return the chosen cell, which must have a plan."""
+def kept_states(results: Results, choice: Choice) -> dict[str, NDArray[np.bool_]]:
+    """Return which states of each layer stay, by the plan of the chosen cell, or by the folder's masks."""
     cell = _nearest(method_curves(results, choice.checkpoint)[choice.method], choice.ratio)
-    if not results.plan_path(cell).is_file():
-        raise InputError(
-            f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
-            "shown; give the folder that `ssmprune sweep` wrote, or another method."
-        )
-    return cell
+    if results.plan_path(cell).is_file():
+        return results.plan(cell).keep
+    if keep := masks.read(results.folder).get(masks.place(cell)):
+        return keep
+    raise InputError(
+        f"{results.plan_path(cell)} is missing, so no states of {choice.method!r} at {choice.ratio:.0%} can be "
+        "shown; give the folder that `ssmprune sweep` wrote, or another method."
+    )
 
 
 def _nearest(curve: Curve, ratio: float) -> Cell:

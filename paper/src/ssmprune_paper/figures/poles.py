@@ -12,7 +12,7 @@ from ssmprune.arrays import Complex, join_parts
 from ssmprune.report import COLOURS, label, panels, shared_legend, systems
 from ssmprune.sweeps import Results
 
-from .choice import Choice, cell_with_plan
+from .choice import Choice, kept_states
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def draw(results: Results, choice: Choice, plane: str = "complex") -> Figure:
     the rim: 1 / (1 - |pole|), the steps a state remembers, against the angle it turns by in a step.
     """
     place, finish, height = PLANES[plane]
-    keep = results.plan(cell_with_plan(results, choice)).keep
+    keep = kept_states(results, choice)
     layers = systems(results, choice.checkpoint)
     figure, axes = panels(len(layers), columns=4, height=height)
     for panel, (layer, system) in zip(axes, layers.items(), strict=True):
