@@ -1,4 +1,4 @@
-"""Commands that make models ready for where they run: `quantize`, `export`, and `deploy`, which does it all."""
+"""Commands that make models ready for where they run: `quantize`, `export`, `verify`, and `deploy`, which does all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..files import check_new_folder, check_writable
 from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
-from .output import Report, literal, say, table
+from .output import WRONG, Report, literal, say, table
 from .pruning import PruningOptions, find_plan, recover_found, report_certificates
 
 if TYPE_CHECKING:
@@ -55,6 +55,17 @@ class ExportOptions:
     """Its ending says the format: .c, .onnx or .pt2 (torch.export)."""
     mode: str = "sequence"
     """sequence, or stream: one step at a time, state in and state out. C has both."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """What builds and runs a C file."""
+
+    cc: str | None = None
+    """The command line of a compiler, as "arm-linux-gnueabi-gcc -static"; by default this machine's."""
+    run: str | None = None
+    """What runs its programs, as qemu-arm-static; by default nothing."""
 
 
 @Parameter(name="*")
@@ -102,6 +113,35 @@ def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
         sizes = {"bytes": out.stat().st_size}
     facts = {"format": format, "mode": mode, **sizes, "out": str(out)}
     return Report(facts, table(str(checkpoint), [facts]))
+
+
+def verify(
+    file: Annotated[Path, Parameter(help="A C file that `export` or `deploy` wrote.")],
+    checkpoint: Annotated[
+        Path | None, Parameter(help="Its model; by default the one that it names, beside it.")
+    ] = None,
+    inputs: Annotated[str | None, Parameter(help="A task, or a .npy file; by default random numbers.")] = None,
+    /,
+    options: VerifyOptions = VerifyOptions(),  # noqa: B008 (frozen)
+) -> Report:
+    """Build a C file with your compiler, run it and compare it with its checkpoint; exit code 2 if it differs.
+
+    Deviations are in units of the last place (ULP) of the largest logit; 256 and the file's self-test must pass.
+    """
+    prepare(file)
+    from ..deploy import verify as c
+    from ..training.calibration_inputs import load_unlabelled
+
+    checkpoint = c.find_checkpoint(file, checkpoint)
+    model, x = load(checkpoint), []
+    if inputs is not None:
+        parameters = cards.task_parameters(checkpoint, inputs)
+        x = [batch.x.numpy() for batch in load_unlabelled(inputs, c.SEQUENCES, None, parameters)]
+    found = c.verify(file, model, x or [c.random_inputs(model.config)], options.cc, options.run)
+    result = "as the checkpoint" if found.passed else "differs"
+    facts = {"deviation": found.ulp, "bound": c.BOUND, "self-test": found.self_test, "result": result, "id": found.id}
+    titles = {"deviation": "largest deviation, ULP"} | {name: name for name in ("bound", "self-test", "result")}
+    return Report(facts, table(f"{file} and {checkpoint}", [facts], found.id, titles), 0 if found.passed else WRONG)
 
 
 def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:

@@ -111,13 +111,12 @@ class ReportOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """Where to draw the curves, and what computes."""
+    """Where to draw the curves, and how many."""
 
     out: Annotated[Path | None, Parameter(alias="-o")] = None
     """Where to draw the curves; by default demo.png, if matplotlib is installed."""
     full: bool = False
     """Compare five methods at ten ratios on 1,000 images."""
-    engine: Engine = "auto"
 
 
 def sweep(
@@ -177,7 +176,7 @@ def demo(options: DemoOptions = DemoOptions()) -> Report:  # noqa: B008 (frozen)
     from ..deploy.compiled import choose_engine
     from ..report import demo, style
 
-    engine = choose_engine(options.engine)
+    engine = choose_engine("auto")
     if out is not None:
         style.need_matplotlib()
     scope = demo.FULL if options.full else demo.BRIEF

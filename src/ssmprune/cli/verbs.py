@@ -16,7 +16,7 @@ from rich.text import Text
 from .. import __version__
 from ..errors import InputError, one_of, visible
 from ..registry import add_module
-from .deploying import deploy, export, quantize
+from .deploying import deploy, export, quantize, verify
 from .importing import import_, list_
 from .options import ARGUMENTS, EVERYWHERE, OPTIONS
 from .output import INTERRUPTED, Report, explain
@@ -27,7 +27,7 @@ from .training import evaluate, train
 VERBS: dict[str, dict[str, Callable[..., Report | None]]] = {
     "Start here": {"demo": demo, "inspect": inspect, "prune": prune, "evaluate": evaluate, "list": list_},
     "Make it smaller still": {"recover": recover, "quantize": quantize},
-    "Take models in and out": {"import": import_, "export": export, "deploy": deploy},
+    "Take models in and out": {"import": import_, "export": export, "verify": verify, "deploy": deploy},
     "Train and compare": {"train": train, "sweep": sweep, "report": report},
 }
 

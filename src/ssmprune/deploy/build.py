@@ -103,7 +103,7 @@ def _build(sources: Mapping[str, str], command: list[str], folder: Path, key: st
             (Path(name) / file).write_text(text, "ascii")
         to_compile = [file for file in sources if file.endswith(".c")]
         line = [*command, *to_compile, "-lm", "-o", built.name]
-        result = _run(line, name)
+        result = run(line, name)
         if result.returncode:
             raise InputError(f"{command[0]} could not compile the model:\n{result.stderr[-2000:]}")
         os.chmod(built, 0o700)
@@ -118,22 +118,24 @@ def _key(sources: Mapping[str, str], command: list[str], version: str) -> str:
 
 @cache
 def _version(*program: str) -> str:
-    return _run([*program, "--version"]).stdout
+    return run([*program, "--version"]).stdout
 
 
-def _run(command: list[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], folder: str | None = None, text: str = "", remedy: str = "Install gcc or clang, or mend PATH."
+) -> subprocess.CompletedProcess[str]:
+    """Run a program, which reads `text`, and return what it printed; one that cannot be run is an InputError."""
     try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+        return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, errors="replace")
     except OSError as error:  # a file with the name of a compiler need not be a program
-        reason = error.strerror or error
-        raise InputError(f"{command[0]} cannot be run: {reason}. Install gcc or clang, or mend PATH.") from error
+        raise InputError(f"{command[0]} cannot be run: {error.strerror or error}. {remedy}") from error
 
 
 def object_bytes(source: Path) -> int | None:
     """Return the bytes of code and constants that a C file becomes with -Os; None without a compiler and `size`."""
     with suppress(InputError, IndexError, ValueError), tempfile.TemporaryDirectory() as folder:
-        compiled = _run([*compiler(), "-std=c99", "-Os", "-c", str(source.absolute()), "-o", "model.o"], folder)
-        table = _run(["size", "model.o"], folder).stdout if compiled.returncode == 0 else ""
+        compiled = run([*compiler(), "-std=c99", "-Os", "-c", str(source.absolute()), "-o", "model.o"], folder)
+        table = run(["size", "model.o"], folder).stdout if compiled.returncode == 0 else ""
         return sum(int(field) for field in table.splitlines()[1].split()[:2])  # text and data
     return None
 

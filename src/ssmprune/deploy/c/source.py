@@ -50,6 +50,7 @@ class Parts(NamedTuple):
     public_sizes: Mapping[str, object]  # macros of the header
     sizes: Mapping[str, object]  # macros of the C file
     weights: str
+    golden: str = ""  # what the self-test computes with
 
 
 def export_c(
@@ -105,8 +106,11 @@ def sources(
 
     calls: with the functions for many sequences at once, which Python calls.
     """
+    from .golden import golden_text
+
     writer = Writer(numbers_of(model), calls=calls)
-    parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables())
+    golden = "" if calls else golden_text(model)
+    parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables(), golden)
     return assemble(("engine.c", "model.h"), parts, name, header, origin)
 
 
@@ -130,12 +134,15 @@ def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origi
         "public_sizes.h": rename(defines(public), prefix),
         "sizes.h": rename(f"{check}\n{defines(parts.sizes)}", prefix),
         "weights.h": parts.weights,
+        "golden.h": parts.golden,
     }
+    origin = re.sub(r"[^\w .,;:()\[\]-]+", "_", origin or "a model in memory", flags=re.A)
     words = {key: rename(str(value), prefix) for key, value in parts.words.items()}
     words |= {
         "HEADER": header,
         "VERSION": __version__,
-        "ORIGIN": re.sub(r"[^\w .,;:()\[\]-]+", "_", origin or "a model in memory", flags=re.A),
+        "ORIGIN": origin,
+        "ID": f"ssmprune {__version__}, {digest}, {re.sub(r'(?<=SHA-256 .{64}[)]).*', '', origin)[:200]}",
     }
     live = (rename(live_branches(text, parts.features), prefix) for text in templates)
     c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
@@ -220,7 +227,8 @@ class Writer:
         if self.features["S4D"]:
             sizes["MODE_PARTS"] = 4 + 2 * config.bidirectional
         if self.features["BIDIRECTIONAL"]:
-            sizes["STATES_ROOM"] = f"{max(1, *self._states())} /* floats of the largest layer's state */"
+            least = 8 * packing.PANEL  # with less, gcc warns of loops that layers without states skip
+            sizes["STATES_ROOM"] = f"{max(least, *self._states())} /* floats of the largest layer's state */"
         return sizes
 
     def _longest(self) -> tuple[int, int]:

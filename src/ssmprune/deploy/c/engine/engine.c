@@ -858,6 +858,60 @@ void model_steps(model_state *states, size_t count, const model_input *in, float
 #endif
 #endif
 
+/* ---- Which model this is, and whether it computes what it should ---- */
+
+const char model_id[] = "@ID@";
+
+#ifdef SSMPRUNE_SELF_TEST
+#include "golden.h"
+
+/* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
+static void golden_run(const model_input *in, float *out) {
+#if BIDIRECTIONAL
+    static float golden_workspace[MODEL_WORKSPACE(GOLDEN_STEPS)];
+    model_run(golden_workspace, in, GOLDEN_STEPS, GOLDEN_STEPS, out);
+#else
+    model_state state;
+    model_init(&state);
+    model_run(&state, in, GOLDEN_STEPS - 3, out);
+    for (int t = GOLDEN_STEPS - 3; t < GOLDEN_STEPS; t++) {
+#if EVERY_STEP
+        model_step(&state, in + t * STRIDE, out + t * MODEL_OUTPUTS);
+#else
+        model_step(&state, in + t * STRIDE, out);
+#endif
+    }
+#endif
+}
+
+/* The bits of a size; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
+static uint32_t size_bits(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits & 0x7FFFFFFFu;
+}
+
+float model_self_test(void) {
+    const uint32_t largest = 0x7F7FFFFFu; /* of all floats */
+    uint32_t worst = 0;
+    float out[GOLDEN_NUMBERS], deviation;
+#if RETRIEVAL
+    float a[WIDTH], b[WIDTH];
+    golden_run(GOLDEN_IN, a);
+    golden_run(GOLDEN_IN + GOLDEN_STEPS * STRIDE, b);
+    model_compare(a, b, out);
+#else
+    golden_run(GOLDEN_IN, out);
+#endif
+    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
+        const uint32_t off = size_bits(out[i] - GOLDEN_OUT[i]);
+        if (off > worst) worst = off < largest ? off : largest;
+    }
+    memcpy(&deviation, &worst, sizeof deviation);
+    return worst > size_bits(GOLDEN_BOUND) ? deviation : 0.0f;
+}
+#endif
+
 /* ---- A program that reads a pipe, to try the model: cc -O3 -DSSMPRUNE_MAIN this.c -lm && ./a.out < numbers ---- */
 
 #ifdef SSMPRUNE_MAIN
@@ -1007,15 +1061,21 @@ static int answer_stdin(int samples, int class_only) {
 #else
 #define VALUES "numbers"
 #endif
+#ifdef SSMPRUNE_SELF_TEST
+#define SELF_TEST "  --self-test  print 0, or by how much the logits of a known input are off\n"
+#else
+#define SELF_TEST ""
+#endif
 
 /* What the program takes. */
 static void explain(FILE *to, const char *name) {
     fprintf(to,
-            "usage: %s [--s16] [--class] < input\n"
+            "usage: %s [--s16] [--class] < input, or %s --id\n"
             "Reads " VALUES " as text, %d per step, and prints the logits.\n"
             "  --s16    the input is binary: 16 bits a value, little-endian, as in raw audio\n"
-            "  --class  print the most likely class instead, counted from 0\n",
-            name, STRIDE);
+            "  --class  print the most likely class instead, counted from 0\n"
+            "  --id     print which model this is\n" SELF_TEST,
+            name, name, STRIDE);
 }
 
 int main(int count, char **options) {
@@ -1025,6 +1085,12 @@ int main(int count, char **options) {
             samples = 1;
         else if (!strcmp(options[i], "--class"))
             class_only = 1;
+        else if (!strcmp(options[i], "--id"))
+            return puts(model_id), 0;
+#ifdef SSMPRUNE_SELF_TEST
+        else if (!strcmp(options[i], "--self-test"))
+            return printf("%.9g\n", (double)model_self_test()), 0;
+#endif
         else if (!strcmp(options[i], "--help"))
             return explain(stdout, options[0]), 0;
         else

@@ -5,6 +5,8 @@
 #include "sizes.h"
 
 #include "weights.h"
+const char model_id[] = "@ID@";
+
 void model_init(model_state *state) {
     for (int i = 0; i < MODEL_STATES; i++) state->re[i] = state->im[i] = 0.0f;
 }

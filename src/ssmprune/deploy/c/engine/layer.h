@@ -29,6 +29,9 @@ void model_step(model_state *state, const float *u, float *y);
 /* The next `length` steps, one after the other in u and in y. */
 void model_run(model_state *state, const float *u, size_t length, float *y);
 
+/* The version of ssmprune, the digest above, and where the layer comes from. */
+extern const char model_id[];
+
 #ifdef __cplusplus
 }
 #endif

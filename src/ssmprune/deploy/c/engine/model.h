@@ -72,6 +72,14 @@ void model_step(model_state *state, const model_input *in, float *out);
 void model_run(model_state *state, const model_input *in, size_t length, float *out);
 #endif
 
+/* The version of ssmprune, the digest above, and the checkpoint with its SHA-256. */
+extern const char model_id[];
+
+#ifdef SSMPRUNE_SELF_TEST
+/* 0 if the logits of a known input are right to 1e-5 of the largest; else the largest deviation. */
+float model_self_test(void);
+#endif
+
 #ifdef __cplusplus
 }
 #endif
