@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from ssmprune.sweeps import FULL, Cell
 from . import paper
 from .averages import HINF, TASKS, at_last_ratio, pairs_at_last
 from .query import Group, Query, against, lost_in_pairs
+from .sizes import FAMILY, Sized, Sizes, sizes
 from .statistics import LEVEL, answers_of, correlation, interval, probability_of_means
 
 Row = dict[str, Any]
@@ -28,6 +31,13 @@ NEAR = 5.0  # points of an average ratio that count as the paper's
 MIDDLE = 0.5  # the ratio at which layers and poles are looked at
 UNEQUAL = 10.0  # points between the layer that loses most and the one that loses least
 FASTER = 1.05  # times; less is noise
+RATIO_RULE = (
+    f"held if our average ratio is at least the paper's less {NEAR:.0f} points and the average loss on test examples "
+    "is below 1 point."
+)
+DUEL_RULE = "held if the average is lower and it is better on more tasks than worse."
+NO_SIZE = "No S5 model in this sweep has as many states as the paper's and can be compressed by LAST."
+OTHER = "; with other numbers "
 
 
 def claims(query: Query) -> Table:
@@ -36,6 +46,7 @@ def claims(query: Query) -> Table:
     if query.paper_groups():
         for family in ("s5", "s4d"):
             rows += [_ratio_and_loss(query, family), *_order(query, family)]
+            rows += _sizes(query) if family == FAMILY else []
         rows += [_magnitude(query), _random(query), _layers(query), _lead_and_layers(query), *_lead_and_training(query)]
         rows += [_half_rate(query, family) for family in ("s5", "s4d")]
         rows += [_poles(query), _speed(query), *_path_x(query)]
@@ -56,10 +67,14 @@ def _ratio_and_loss(query: Query, family: str) -> Row:
     if not pairs:
         return _row(claim, f"{ratio:.0f} % at {loss}", None, False, "No task of the paper in this sweep.")
     ours, lost = np.mean(pairs, axis=0)
-    why = f"{len(pairs)} of the paper's {TASKS[family]} tasks; held if our average ratio is at least the paper's less "
-    why += f"{NEAR:.0f} points and the average loss on test examples is below 1 point."
-    holds = bool(ours >= ratio - NEAR and lost < 1)
-    return _row(claim, f"{ratio:.0f} % at {loss}", f"{ours:.1f} % at {lost:.2f}", holds, why)
+    why = f"{len(pairs)} of the paper's {TASKS[family]} tasks; {RATIO_RULE}"
+    return _row(
+        claim, f"{ratio:.0f} % at {loss}", f"{ours:.1f} % at {lost:.2f}", _keeps_promise(ours, lost, ratio), why
+    )
+
+
+def _keeps_promise(ours: float, lost: float, theirs: float) -> bool:
+    return bool(ours >= theirs - NEAR and lost < 1)
 
 
 def _order(query: Query, family: str) -> list[Row]:
@@ -69,20 +84,107 @@ def _order(query: Query, family: str) -> list[Row]:
 def _better(query: Query, family: str, method: str, other: str) -> Row:
     claim = f"{family.upper()}: {label(method)} loses less than {label(other)}"
     printed = " < ".join(f"{paper.AVERAGE[family, name][2]:.2f}" for name in (method, other))
-    losses, signs = [], []
-    for group in query.paper_groups(family):
-        first, second = (at_last_ratio(query, group, name) for name in (method, other))
-        if first and second and first[0] > 0:
-            losses.append([float(np.mean([t.lost for t in tests])) for _, tests in (first, second)])
-            paired = against(first[1], second[1])
-            signs.append(0 if paired is None or not paired.significant else int(np.sign(paired.difference)))
-    if not losses:
+    duel = Duel.of(query, query.paper_groups(family), method, other)
+    if duel is None:
         return _row(claim, printed, None, False, "No task of the paper that LAST can compress in this sweep.")
-    ours, others = np.mean(losses, axis=0)
-    better, worse = signs.count(1), signs.count(-1)
-    why = f"Significantly better on {better}, worse on {worse} of {len(signs)} compressible tasks; held if the average "
-    why += "is lower and it is better on more tasks than worse."
-    return _row(claim, printed, f"{ours:.2f}, {others:.2f}", bool(ours < others and better > worse), why)
+    why = (
+        f"Significantly better on {duel.better}, worse on {duel.worse} of {duel.tasks} compressible tasks; {DUEL_RULE}"
+    )
+    return _row(claim, printed, f"{duel.loss:.2f}, {duel.other_loss:.2f}", duel.won, why)
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Two methods on the tasks that LAST can compress: average losses, and on how many one is significantly better."""
+
+    loss: float
+    other_loss: float
+    better: int
+    worse: int
+    tasks: int
+
+    @classmethod
+    def of(cls, query: Query, groups: Iterable[Group], method: str, other: str) -> Duel | None:
+        """Compare methods at LAST's largest ratio of each group; None where LAST can compress nothing."""
+        losses, signs = [], []
+        for group in groups:
+            first, second = (at_last_ratio(query, group, name) for name in (method, other))
+            if first and second and first[0] > 0:
+                losses.append([float(np.mean([t.lost for t in tests])) for _, tests in (first, second)])
+                paired = against(first[1], second[1])
+                signs.append(0 if paired is None or not paired.significant else int(np.sign(paired.difference)))
+        if not losses:
+            return None
+        loss, other_loss = map(float, np.mean(losses, axis=0))
+        return cls(loss, other_loss, signs.count(1), signs.count(-1), len(signs))
+
+    @property
+    def won(self) -> bool:
+        """Return whether the first method is the better one by the rule of the table."""
+        return self.loss < self.other_loss and self.better > self.worse
+
+
+def _sizes(query: Query) -> list[Row]:
+    """Return what the claims come to on models with the paper's number of states, beside ours with others."""
+    found = sizes(query)
+    of_paper = [task.paper.group for task in found]
+    others = [(task.other or task.paper).group for task in found] if any(task.other for task in found) else []
+    return [
+        _ratio_at_sizes(query, found, of_paper, others),
+        _order_at_sizes(query, of_paper, others),
+        *_more_states(query, [task.by_size for task in found if task.by_size]),
+    ]
+
+
+def _ratio_at_sizes(query: Query, found: list[Sizes], of_paper: list[Group], others: list[Group]) -> Row:
+    ratio, _, loss, _ = paper.AVERAGE[FAMILY, LAST.name]
+    claim = f"S5 with the paper's number of states: LAST prunes {ratio:.0f} % of them on average for less than a point"
+    pairs = pairs_at_last(query, of_paper, LAST.name)
+    if not pairs:
+        return _row(claim, f"{ratio:.0f} % at {loss}", None, False, NO_SIZE)
+    means = [np.mean(pairs, axis=0), *([np.mean(pairs_at_last(query, others, LAST.name), axis=0)] if others else [])]
+    texts = [f"{ours:.1f} % at {lost:.2f}" for ours, lost in means]
+    lines = [paper.TASKS[group.task, FAMILY] for group in of_paper]
+    theirs = np.mean([(line.ratio, line.accuracy[FULL][0] - line.accuracy[LAST.name][0]) for line in lines], axis=0)
+    names = ", ".join(task.paper.text + (f" (other: {task.other.states})" if task.other else "") for task in found)
+    why = f"{len(pairs)} of the paper's {TASKS[FAMILY]} tasks: {names}; on these the paper has {theirs[0]:.1f} % "
+    why += f"at {theirs[1]:.2f}, with which ours is compared; {RATIO_RULE}"
+    holds = _keeps_promise(*map(float, (*means[0], theirs[0])))
+    return _row(claim, f"{ratio:.0f} % at {loss}", OTHER.join(texts), holds, why)
+
+
+def _order_at_sizes(query: Query, of_paper: list[Group], others: list[Group]) -> Row:
+    claim = "S5 with the paper's number of states: LAST loses less than Uniform H∞, and that less than Global H∞"
+    order = ("last", "uniform-hinf", "global-hinf")
+    printed = " < ".join(f"{paper.AVERAGE[FAMILY, name][2]:.2f}" for name in order)
+    sides = [[Duel.of(query, groups, *pair) for pair in pairwise(order)] for groups in (of_paper, others)]
+    whole = [[duel for duel in side if duel] for side in sides]
+    first = whole[0]
+    if len(first) < 2:
+        return _row(claim, printed, None, False, NO_SIZE)
+    texts = [f"{a.loss:.2f}, {b.loss:.2f}, {b.other_loss:.2f}" for a, b in (side for side in whole if len(side) == 2)]
+    counts = " and ".join(f"better on {duel.better}, worse on {duel.worse} of {duel.tasks}" for duel in first)
+    why = f"Significantly {counts} compressible tasks; {DUEL_RULE}"
+    return _row(claim, printed, OTHER.join(texts), all(duel.won for duel in first), why)
+
+
+def _more_states(query: Query, pairs: list[tuple[Sized, Sized]]) -> list[Row]:
+    """Compare LAST's largest ratios of a task's models with fewer and with more states."""
+    ratios, cases = [], []
+    for few, many in pairs:
+        before, after = (query.largest(model.group.entries[0], LAST.name) for model in (few, many))
+        if before and after:
+            ratios.append((100 * before.exact, 100 * after.exact))
+            cases.append(f"{few.text} to {many.states}: {ratios[-1][0]:.1f} to {ratios[-1][1]:.1f} %")
+    if not ratios:
+        return []
+    of_few, of_many = np.mean(ratios, axis=0)
+    more, less = (sum(sign * (after - before) > 0 for before, after in ratios) for sign in (1, -1))
+    why = f"Not a claim of the paper; largest ratios, {'; '.join(cases)}; more on {more}, less on {less} tasks; "
+    why += "held if the average is larger and it is more on more tasks than less."
+    claim = "S5: of more states LAST can prune a larger share"
+    ours = f"{of_few:.1f} % of fewer, {of_many:.1f} % of more"
+    return [_row(claim, "–", ours, bool(of_many > of_few and more > less), why)]
 
 
 def _average_losses(query: Query, methods: tuple[str, ...], family: str = "s5") -> dict[str, float]:

@@ -140,6 +140,10 @@ class Query:
         """Return what averages of a family are over: the paper's tasks, or all where none is the paper's."""
         return self.paper_groups(family) or [group for group in self.groups if group.family == family]
 
+    def states_of(self, checkpoint: str) -> int:
+        """Return how many states a layer of a checkpoint has, where layers differ the most; 0 without a cell."""
+        return max((max(cell.states_before.values()) for cell in self._cells(checkpoint, FULL)), default=0)
+
     @property
     def methods(self) -> list[str]:
         """Return the methods that have cells, in the sweep's order."""
