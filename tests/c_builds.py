@@ -58,6 +58,8 @@ class Called:
         self.library, self.name, self.config = library, name, model.config
         self.function("room").restype = ctypes.c_size_t
         self.each = self.config.width if self.config.retrieval else self.config.outputs
+        whole = model.grid is not None and model.grid.ranges is not None
+        self.kind, self.nothing = (np.int32, -(2**31)) if whole else (np.float32, np.nan)  # of what leaves the C
 
     def function(self, name):
         return getattr(self.library, f"{self.name}_{name}")
@@ -70,7 +72,7 @@ class Called:
     def run(self, x, valid=None, cuts=()):
         """The answer to one sequence (length, inputs), or tokens (length,), a stream perhaps in several parts."""
         length, room = len(x), self.room(len(x))
-        out = np.full((length if self.config.pooling == "none" else 1, self.each), np.nan, np.float32)
+        out = np.full((length if self.config.pooling == "none" else 1, self.each), self.nothing, self.kind)
         if self.config.bidirectional:
             sizes = ctypes.c_size_t(length), ctypes.c_size_t(valid or length)
             self.function("run")(at(room), at(x), *sizes, at(out))
@@ -82,14 +84,14 @@ class Called:
 
     def stepped(self, x):
         """The answers after each step."""
-        room, out = self.room(), np.full((len(x), self.each), np.nan, np.float32)
+        room, out = self.room(), np.full((len(x), self.each), self.nothing, self.kind)
         self.function("init")(at(room))
         for now, answer in zip(x, out, strict=True):
             self.function("step")(at(room), at(np.atleast_1d(now)), at(answer))
         return out
 
     def compare(self, a, b):
-        out = np.full(self.config.outputs, np.nan, np.float32)
+        out = np.full(self.config.outputs, self.nothing, self.kind)
         self.function("compare")(at(a), at(b), at(out))
         return out
 

@@ -17,8 +17,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 17_350, 1_600, 130
-LARGER_ROOMS = {"deploy": 1_620, "cli": 1_640}  # with `verify`: C files that users hold against their checkpoints
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_350, 1_600, 130
+LARGER_ROOMS = {"deploy": 1_630, "cli": 1_640}  # with `verify`: C files that users hold against their checkpoints
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7
 OF_THE_ENTRANCE = {"pruning.py:prune": 9}  # the one call of most users; each argument is a decision of theirs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Group
@@ -44,6 +44,8 @@ class QuantizeOptions(CalibrationOptions):
 
     out: Out
     bits: Bits = 8
+    arithmetic: Literal["float", "integer"] = "float"
+    """What the model computes with as C: floats, or whole numbers from the inputs to the logits."""
 
 
 @Parameter(name="*")
@@ -81,18 +83,18 @@ class DeployOptions(PruningOptions):
 def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
     """Round the large weights of a model to 8 or 4 bits; --calibrate makes rounding errors offset one another."""
     prepare(checkpoint)
-    out = options.out
-    check_writable(out)
+    check_writable(out := options.out)
     from ..quantisation.quantise import quantize
 
     model = load(checkpoint)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
-    small = quantize(model, options.bits, data=options.load(checkpoint), sequences=None)
+    inputs = options.load(checkpoint)
+    small = quantize(model, options.bits, data=inputs, sequences=None, arithmetic=options.arithmetic)
     save(small, out)
     cards.copy_card(checkpoint, out)
     before, after = (path.stat().st_size for path in (checkpoint, out))
     facts = {"bits": options.bits, "bytes before": before, "bytes after": after, "out": str(out)}
-    return Report(facts | {"history": small.history}, table(str(checkpoint), [facts]))
+    return Report(facts | {"history": small.history}, table(small.history[-1], [facts]))
 
 
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,9 +63,7 @@ class SweepOptions:
     data: DataFolder = None
     engine: Engine = "torch"
     runner: Annotated[str, Parameter(group=MORE)] = "local"
-    """local, or ray to run on a cluster."""
-    address: Annotated[str | None, Parameter(group=MORE)] = None
-    """Address of a Ray cluster; by default one is started here."""
+    """local, or ray to run on a cluster: that at $RAY_ADDRESS, else one that is started here."""
     workers: Annotated[Count | None, Parameter(group=MORE)] = None
     """Number of Ray workers; by default as many as fit."""
     threads: Threads = None
@@ -94,7 +93,8 @@ class SweepOptions:
                 f"--engine says what computes: torch, compiled or auto; where it runs is --runner {self.engine}."
             )
         choose_engine(self.engine)  # before a cluster is asked
-        with runners.start(self.runner, self.address, self.workers, self.threads or 1) as runner, Bar() as bar:
+        address = os.environ.get("RAY_ADDRESS")
+        with runners.start(self.runner, address, self.workers, self.threads or 1) as runner, Bar() as bar:
             words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
             yield Session(self.data, runner, self.engine, " ".join(["ssmprune", *words]), bar.show)
 

@@ -71,7 +71,8 @@ class Compiled:
     def __init__(self, config: Config, text: Sources, threads: int, cache: Path | None) -> None:
         """Build and load the C."""
         self.config, self.threads = config, threads
-        self._text, self._cache = text, cache
+        self._text, self._cache, self._units = text, cache, text.units
+        self._kind = np.float32 if self._units is None else np.int32  # of what leaves the C
         library = build.load({"model.c": text.c, "model.h": text.header}, cache)
         self._library: ctypes.CDLL | None = library  # None once it is closed
         self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: threads do not survive a fork
@@ -109,7 +110,7 @@ class Compiled:
         batch, length = values.shape[:2]
         valid = self._valid(lengths, batch, length)
         each = (length,) if self.config.pooling == "none" else ()
-        out = np.zeros((batch, *each, self.answer), np.float32)
+        out = np.zeros((batch, *each, self.answer), self._kind)
         share = -(-batch // (SHARES * self.threads)) if self.threads > 1 else batch
         parts = [slice(at, at + share) for at in range(0, batch, share)]
         pool = self._pools.get(os.getpid()) or self._pools.setdefault(os.getpid(), ThreadPoolExecutor(self.threads))
@@ -144,14 +145,14 @@ class Compiled:
         self._sequences(_at(x), _at(valid), len(x), length, _at(out), _at(room))
 
     def _head(self, out: Array) -> Array:
-        """Return the logits of what left the C."""
-        if not self.config.retrieval:
-            return out
-        half = len(out) // 2
-        logits = np.empty((half, self.config.outputs), np.float32)
-        for a, b, row in zip(out[:half], out[half:], logits, strict=True):
-            self._compare(_at(a), _at(b), _at(row))
-        return logits
+        """Return the logits of what left the C, as floats."""
+        logits = out
+        if self.config.retrieval:
+            half = len(out) // 2
+            logits = np.empty((half, self.config.outputs), self._kind)
+            for a, b, row in zip(out[:half], out[half:], logits, strict=True):
+                self._compare(_at(a), _at(b), _at(row))
+        return logits if self._units is None else (logits * self._units.logit).astype(np.float32)
 
     def _read(self, x: Any, *, one_step: bool = False) -> Array:
         """Return inputs as the C reads them."""
@@ -160,7 +161,9 @@ class Compiled:
         if values.dtype.kind not in "iufb":
             raise InputError(f"Expected numbers, got {values.dtype} of shape {values.shape}.")
         self.config.check_inputs(values, whole=values.dtype.kind in "iu", one_step=one_step)
-        return np.ascontiguousarray(values, np.int32 if self.config.tokens else np.float32)
+        values = values if self._units is None else self._units.samples(values)
+        whole = np.int32 if self.config.tokens else np.int16
+        return np.ascontiguousarray(values, whole if self.config.tokens or self._units else np.float32)
 
     def _valid(self, lengths: Any, batch: int, length: int) -> Array:
         """Return how many steps of each sequence count."""
@@ -202,7 +205,7 @@ class Stream:
         values = self._compiled._read(_numpy(x)[None] if single else x, one_step=True)
         if len(values) != self._batch:
             raise InputError(f"Expected a step of {self._batch} sequences, got {len(values)}.")
-        out = np.empty((self._batch, self._compiled.answer), np.float32)
+        out = np.empty((self._batch, self._compiled.answer), self._compiled._kind)
         self._compiled._steps(_at(self._states), self._batch, _at(values), _at(out))
         logits = self._compiled._head(out)
         return _like(x, logits[0] if single else logits)

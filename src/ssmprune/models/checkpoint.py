@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError, need_torch
 from ..files import check_format, load_tensors, save_tensors
-from ..quantisation.grid import restore
+from ..quantisation.grid import parse_ranges, restore
 from .config import Config
 from .costs import part_of
 
@@ -54,6 +55,8 @@ def save(model: Classifier, path: str | os.PathLike[str]) -> None:
     about = {"format": FORMAT, "version": str(VERSION), "config": json.dumps(model.config.to_dict())}
     if model.grid is not None and (stored := model.grid.store(tensors)) is not None:
         tensors, about["bits"] = stored, str(model.grid.bits)
+        if model.grid.ranges is not None:
+            about["ranges"] = json.dumps(asdict(model.grid.ranges))
     if model.history:
         about["history"] = json.dumps(model.history)
     save_tensors(path, tensors, about)
@@ -129,6 +132,9 @@ def _model(arrays: Arrays, about: dict[str, str]) -> Classifier:
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         try:
             arrays, model.grid = restore(arrays, shapes, about["bits"])
+            if "ranges" in about:
+                ranges = parse_ranges(_parse("ranges", about["ranges"]), 0 if config.tokens else config.inputs)
+                model.grid = replace(model.grid, ranges=ranges)
         except InputError as error:
             raise InputError(f"{error}; the file is damaged or of another kind.") from error
     _check(model, arrays, config.width)

@@ -91,7 +91,12 @@ class Classifier(nn.Module):
         return None if self.grid is None else self.grid.whole_numbers(self.arrays())
 
     def record(self, sentence: str) -> None:
-        """Add to the history what was just done to the model; if that took weights off their grid, the grid goes."""
+        """Add to the history what was just done to the model; if that took weights off their grid, the grid goes.
+
+        Ranges of activations are those of the model before, so they go in any case.
+        """
+        if self.grid is not None:
+            self.grid = replace(self.grid, ranges=None)
         if self.grid is not None and self.whole_numbers() is None:
             self.grid, sentence = None, f"{sentence}, in floats again"
         self.history = (*self.history, sentence)

@@ -10,6 +10,7 @@ model. A layer that has an array `channel` is an S4D layer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -29,11 +30,35 @@ SHORT = 8  # rows this short stay at 8 bits: the scale would eat the saving
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """What whole numbers in the place of activations stand for: see `integers`."""
+
+    largest: Mapping[str, float]  # of each kind of activation, as calibration has seen it
+    scale: tuple[float, ...]  # an input is scale * raw + offset, where raw is a whole number of 16 bits
+    offset: tuple[float, ...]
+
+
+def parse_ranges(values: Any, inputs: int) -> Ranges:
+    """Return the ranges that a file's JSON holds for a model with so many inputs."""
+    try:
+        largest = {str(name): float(value) for name, value in values["largest"].items()}
+        scale, offset = (tuple(map(float, values[name])) for name in ("scale", "offset"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"its ranges are not readable ({error})") from error
+    if len(scale) != inputs or len(offset) != inputs or not all(map(math.isfinite, (*largest.values(), *offset))):
+        raise InputError(f"its ranges must be finite, and inputs must have {inputs} scales and offsets")
+    if not all(0 < value < math.inf for value in scale) or min(largest.values(), default=0.0) < 0:
+        raise InputError("its ranges and scales must be positive")
+    return Ranges(largest, scale, offset)
+
+
+@dataclass(frozen=True)
 class Grid:
     """How many bits a weight has, and the scales by parameter name, in the shapes of `scale_shapes`."""
 
     bits: int
     scales: Arrays
+    ranges: Ranges | None = None  # of a model that computes in whole numbers
 
     def whole_numbers(self, tensors: Arrays) -> dict[str, NDArray[np.int8]] | None:
         """Return the whole numbers of a model's weights; None if the weights have left the grid.
@@ -58,7 +83,7 @@ class Grid:
         for path, kept in keep.items():
             if f"{path}.B" in scales:
                 scales[f"{path}.B"] = scales[f"{path}.B"][kept]
-        return replace(self, scales=scales)
+        return replace(self, scales=scales, ranges=None)  # fewer states, other ranges
 
     def store(self, tensors: Arrays) -> dict[str, NDArray[Any]] | None:
         """Return a model's tensors as a file holds them, whole numbers beside scales; None off the grid."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,11 +21,13 @@ from ..arrays import Index, Real
 from ..calibration.collect import collect
 from ..calibration.data import SEQUENCES, Sequences, count, in_slices, take
 from ..core.moments import Moments
-from ..errors import InputError
+from ..errors import InputError, one_of
+from ..integers.calibrate import Raw, compute_in_integers
 from ..models.classifier import BatchNorm, Classifier, measure_statistics
 from ..models.layers import S4DLayer, S5Layer
 from .grid import BITS, Grid, bits_of, largest_number, scale_shapes, spread_scale
 
+ARITHMETICS = ("float", "integer")
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
 NormInputs: TypeAlias = dict[str, tuple[Tensor, Tensor]]  # mean and variance of what enters a batch norm, by path
 SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover
@@ -38,7 +41,13 @@ class Rows(NamedTuple):
 
 
 def quantize(
-    model: Classifier, bits: int = 8, *, data: Iterable[Any] | None = None, sequences: int | None = SEQUENCES
+    model: Classifier,
+    bits: int = 8,
+    *,
+    data: Iterable[Any] | None = None,
+    sequences: int | None = SEQUENCES,
+    arithmetic: str = "float",
+    raw: Raw | None = None,
 ) -> Classifier:
     """Return a copy whose large weights are whole multiples of a scale per row, in 8 or 4 bits.
 
@@ -46,6 +55,11 @@ def quantize(
     data, as for `collect`, the errors of rounding make up for each other and batch norms follow what rounding does to
     their inputs; 4 bits need that, 8 do not. `save` writes a byte a weight, or two weights a byte. A model that has
     these bits already stays as it is.
+
+    With arithmetic="integer", `compile` and `export_c` make an engine of it that computes in whole numbers from the
+    inputs to the logits: 8 bits for weights, 16 for activations, whose ranges are those on the data times 1.3, and 32
+    for states, which no input can make overflow. raw: scale and offset, for all inputs or for each, if that engine is
+    to take a sensor's samples, of which the model was trained on scale * sample + offset.
 
     >>> from ssmprune.models.config import Config
     >>> small = quantize(Classifier(Config("s5", inputs=1, outputs=2, width=4, states=(3,))), bits=4)
@@ -55,9 +69,29 @@ def quantize(
     if not isinstance(model, Classifier):
         raise InputError(f"`quantize` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     check_bits(bits)
+    one_of("arithmetic", arithmetic, dict.fromkeys(ARITHMETICS))
+    if arithmetic == "integer" and bits != 8:
+        raise InputError(f"Computing in whole numbers needs weights of 8 bits, not {bits}.")
+    if arithmetic == "integer" and data is None:
+        raise InputError(
+            "Whole numbers need data= (--calibrate): a few sequences that show how large activations become."
+        )
+    if arithmetic == "float" and raw is not None:
+        raise InputError('raw says what samples of 16 bits stand for; it needs arithmetic="integer".')
+    batches = [] if data is None else take(data, sequences)
     if model.grid is not None and model.grid.bits == bits and model.whole_numbers() is not None:
-        return copy.deepcopy(model).eval()  # rounding what is rounded would only move the scales
-    rounded, batches = copy.deepcopy(model).eval(), [] if data is None else take(data, sequences)
+        rounded = copy.deepcopy(model).eval()  # rounding what is rounded would only move the scales
+        rounded.grid = replace(model.grid, ranges=None)
+    else:
+        rounded = _rounded(model, bits, batches)
+    if arithmetic == "integer":
+        compute_in_integers(rounded, batches, raw)
+    return rounded
+
+
+def _rounded(model: Classifier, bits: int, batches: list[Sequences]) -> Classifier:
+    """Return a copy with weights on a grid."""
+    rounded = copy.deepcopy(model).eval()
     inputs: dict[str, Real] = {}
     states: dict[str, Moments] = {}
     if batches:

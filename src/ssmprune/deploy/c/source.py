@@ -18,6 +18,8 @@ from ...core import DiagonalSystem
 from ...errors import InputError
 from ...files import write_together
 from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
+from ...integers.source import Writer as WholeWriter
+from ...integers.whole import Units, in_whole_numbers, whole_of
 from ...models.layers import DiagonalLayer
 from . import packing
 from .packing import padded, padded_row
@@ -40,6 +42,7 @@ class Sources(NamedTuple):
     c: str
     header: str
     prefix: str  # of every public name
+    units: Units | None = None  # of a model in whole numbers
 
 
 class Parts(NamedTuple):
@@ -109,6 +112,12 @@ def sources(
     from .golden import golden_text
 
     writer = Writer(numbers_of(model), calls=calls)
+    if in_whole_numbers(model):
+        whole = WholeWriter(whole_of(model), writer.features)
+        words = writer.comments() | whole.comments()
+        parts = Parts(writer.features, words, whole.public_sizes(), whole.sizes(), whole.tables())
+        written = assemble(("integer.c", "integer.h"), parts, name, header, origin)
+        return written._replace(units=whole.units)
     golden = "" if calls else golden_text(model)
     parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables(), golden)
     return assemble(("engine.c", "model.h"), parts, name, header, origin)
@@ -116,7 +125,8 @@ def sources(
 
 def state_bytes(model: Classifier) -> int | None:
     """Return how many bytes a stream takes in C; None for a model that needs whole sequences."""
-    return Writer(numbers_of(model), calls=False).state_bytes
+    writer = Writer(numbers_of(model), calls=False)
+    return WholeWriter(whole_of(model), writer.features).state_bytes if in_whole_numbers(model) else writer.state_bytes
 
 
 def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origin: str) -> Sources:

@@ -1,0 +1,100 @@
+"""How large the activations of a model become on real inputs: what its whole numbers must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..calibration.data import Sequences, count, in_slices
+from ..errors import InputError
+from ..models.classifier import Block, Classifier
+from ..models.layers import S5Layer
+from ..models.s5_kernel import scan_
+from ..quantisation.grid import Ranges
+from .reference import Reference
+from .whole import LARGEST, MARGIN, whole_of
+
+Raw = tuple[float | Sequence[float], float | Sequence[float]]  # scale and offset, for all inputs or for each
+
+CHECKED = 16_384  # steps that the reference computes, which is slow, to count what saturates
+
+
+@torch.no_grad()
+def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | None = None) -> None:
+    """Give a model on a grid of 8 bits the ranges of its activations; its history says how well they fit."""
+    assert model.grid is not None
+    grid = replace(model.grid, ranges=find_ranges(model, batches, raw))
+    model.grid = grid
+    whole = whole_of(model)
+    reference = Reference(whole)
+    first = batches[0]
+    few = first.rows(slice(max(2, CHECKED // first.x.shape[1]) // 2 * 2))
+    ours = reference(whole.units.samples(few.x.numpy()), few.lengths).argmax(-1)
+    same = int((ours == model(few.x, few.lengths).argmax(-1).numpy()).sum())
+    model.record(
+        f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {len(few.x)} of them "
+        f"{reference.saturated} of {reference.activations} numbers saturate, {same} of {ours.size} answers are the same"
+    )
+    model.grid = grid
+
+
+@torch.no_grad()
+def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None = None) -> Ranges:
+    """Return the largest activations on these sequences; raw: the scale and the offset of the samples of a sensor."""
+    largest: dict[str, float] = {}
+
+    def note(name: str, values: Tensor) -> None:
+        largest[name] = max(largest.get(name, 0.0), float(values.abs().max()))
+
+    for part in in_slices(batches):
+        lengths = None if part.lengths is None else part.lengths.long()
+        padding = model.padding(part.x, lengths)
+        note("input", part.x)
+        x = model.encoder(part.x)
+        for place, block in enumerate(model.blocks):
+            note("stream", x)
+            x = _through(block, x, padding, lambda name, values, path=f"layers.{place}": note(f"{path}.{name}", values))
+        note("stream", x)
+        pooled = model.pool(x, lengths)
+        note("pooled", pooled)
+        if model.hidden is not None:
+            joint = model.pairs(pooled)
+            note("joint", joint)
+            note("hidden", model.hidden(joint))
+        note("logits", model.head(pooled))
+    scale, offset = _raw(model, MARGIN * max(largest.pop("input"), 1e-6) / LARGEST, raw)
+    return Ranges(largest, scale, offset)
+
+
+def _through(block: Block, x: Tensor, padding: Tensor | None, note: Any) -> Tensor:
+    """Return what leaves a block; note what is in it."""
+    u = block.enter(x, padding)
+    y = block.ssm(u)
+    g = block.gelu(y)
+    note("u", u)
+    note("y", y)
+    for name in ("gate", "value"):
+        if (layer := getattr(block, name)) is not None:
+            note(name, layer(g))
+    if isinstance(block.ssm, S5Layer):
+        log_poles, B = block.ssm.discretized()
+        for backward in (False, True)[: 1 + block.ssm.bidirectional]:
+            note("state", torch.view_as_real(scan_(u.to(B.dtype) @ B.mT, log_poles.exp(), backward)))
+    return block.leave(x, y)
+
+
+def _raw(model: Classifier, unit: float, raw: Raw | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the scale and the offset of each input."""
+    if model.config.tokens:
+        if raw is not None:
+            raise InputError("Tokens are whole numbers already; raw=(scale, offset) is for models that take samples.")
+        return (), ()
+    scale, offset = np.broadcast_arrays(*(unit, 0.0) if raw is None else raw, np.zeros(model.config.inputs))[:2]
+    if not (np.isfinite(scale) & (scale > 0) & np.isfinite(offset)).all():
+        raise InputError(f"raw is a positive scale and an offset, for all inputs or for each; got {raw!r}.")
+    return tuple(scale.tolist()), tuple(offset.tolist())
