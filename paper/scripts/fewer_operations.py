@@ -8,11 +8,11 @@ is, and parameters. Finished rows are kept in paper/results/operations.jsonl, so
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from kept_rows import CHECKPOINTS, RESULTS, Row, measure_all
 
 import ssmprune as sp
 from ssmprune.deploy.compiled import forward
@@ -28,8 +28,7 @@ from ssmprune.tasks.task import fewer
 from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import unlabelled_batches
 
-ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "results" / "operations.jsonl", ROOT / "results" / "operations.md"
+ROWS, TABLE = RESULTS / "operations.jsonl", RESULTS / "operations.md"
 SEQUENCES, TEST = 200, 10_000
 SHARES = (0.5, 0.3, 0.2, 0.1)
 WAYS = ("states", "features", "both")
@@ -55,18 +54,20 @@ def _narrowed(features: Narrowing, width: int) -> Classifier:
     return narrower(features.model, features.choose(width))
 
 
-def rows_of(name: str, root: Path, finished: set[tuple[str, str, float]]) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
     """Yield a row for every way and share that is not finished yet."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    if len(finished) == len(WAYS) * len(SHARES):
+        return
+    path = CHECKPOINTS / f"{name}.safetensors"
     model, task = sp.load(path), cards.task_of(path)
     data, test = unlabelled_batches(task.load("train", root), SEQUENCES), fewer(task.load("test", root), TEST)
     whole = None
     for share in SHARES:
         for way in WAYS:
-            if (name, way, share) in finished:
+            if (way, share) in {(row["way"], row["share"]) for row in finished}:
                 continue
             whole = whole or _measure(model, test)
-            row = {"checkpoint": name, "way": way, "share": share, "whole": whole}
+            row = {"way": way, "share": share, "whole": whole}
             small = prune(model, way, share, data)
             yield row if small is None else row | _measure(small, test)
 
@@ -79,7 +80,7 @@ def _measure(model: Classifier, test: Any) -> dict[str, Any]:
     return sizes | {"states": sum(model.config.states), "accuracy": accuracy, "steps_per_second": steps}
 
 
-def write_table(rows: list[dict[str, Any]]) -> None:
+def write_table(rows: list[Row]) -> None:
     """Write a line for every checkpoint and share."""
     found = {(row["checkpoint"], row["share"], row["way"]): row for row in rows}
     lines = []
@@ -103,14 +104,4 @@ def write_table(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
-    parser.add_argument("--data", type=Path, required=True)
-    arguments = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
-        for row in rows_of(name, arguments.data, {(row["checkpoint"], row["way"], row["share"]) for row in rows}):
-            rows.append(row)
-            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
-            write_table(rows)
-            print(row, flush=True)
+    measure_all(__doc__ or "", ROWS, rows_of, write_table)

@@ -9,12 +9,12 @@ paper/results/largest.jsonl, so it resumes. Calibration is on 200 unlabelled tra
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_rows import CHECKPOINTS, RESULTS, Row, measure_all
 
 import ssmprune as sp
 from ssmprune.budgets import ratio_for, search
@@ -27,8 +27,7 @@ from ssmprune.tasks.task import Split, fewer
 from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import unlabelled_batches
 
-ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "results" / "largest.jsonl", ROOT / "results" / "largest.md"
+ROWS, TABLE = RESULTS / "largest.jsonl", RESULTS / "largest.md"
 SEQUENCES, VALIDATION, POINTS, MINUTES = 200, 2000, 1.0, 2.5
 TRIES = 3  # recoveries: a quarter of the way to everything, then each halves the range of ratios that are left
 WAYS = ("LAST", "LAST + refit", "surgeon", "surgeon + recovery")
@@ -64,32 +63,35 @@ def with_recovery(
     return best
 
 
-def rows_of(name: str, root: Path, finished: dict[tuple[str, str], float]) -> Any:
+def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
     """Yield a row for every way that is not finished yet; of those that are, the ratios are known."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    if len(finished) == len(WAYS):
+        return
+    path = CHECKPOINTS / f"{name}.safetensors"
     model, task = sp.load(path), cards.task_of(path)
     train, test = task.load("train", root), task.load("test", root)
     validation = fewer(task.load("val", root), VALIDATION)
     data, whole = unlabelled_batches(train, SEQUENCES), None
+    ratios = {row["way"]: row["ratio"] for row in finished}
     works = {"LAST": sp.Pruning(model), "LAST + refit": sp.Pruning(model, sp.LAST, data=data)}
     works |= dict.fromkeys(WAYS[2:], sp.Pruning(model, data=data))
     for way in WAYS:
-        if (name, way) in finished:
+        if way in ratios:
             continue
         whole = accuracy(model, test) if whole is None else whole
         if way == WAYS[3]:
-            surgeon = finished[name, WAYS[2]]
+            surgeon = ratios[WAYS[2]]
             start = surgeon, works[way].shrink(works[way].plan(surgeon))
             found = with_recovery(works[way], start, unlabelled_batches(train, 8000), validation)
         else:
             found = without_recovery(works[way], validation)
-        finished[name, way] = found[0]
-        row = {"checkpoint": name, "family": name.split("-")[-1], "way": way, "ratio": found[0]}
+        ratios[way] = found[0]
+        row = {"family": name.split("-")[-1], "way": way, "ratio": found[0]}
         row |= {"validation": len(validation), "test": len(test), "whole": whole, "pruned": accuracy(found[1], test)}
         yield row
 
 
-def write_table(rows: list[dict[str, Any]]) -> None:
+def write_table(rows: list[Row]) -> None:
     """Write a line for every checkpoint, and the averages over each family."""
     found = {(row["checkpoint"], row["way"]): row for row in rows}
     lines = []
@@ -99,10 +101,10 @@ def write_table(rows: list[dict[str, Any]]) -> None:
         cells = [f"{row['ratio']:.1%} ({100 * row['pruned']:.2f})" if row else "" for row in own]
         lines.append((f"`{name}`", f"{100 * whole:.2f}", *cells))
     for family in ("s5", "s4d"):
-        own = {row["checkpoint"] for row in rows if row["family"] == family}
-        sides = [[found[name, way] for name in own if (name, way) in found] for way in WAYS]
-        means = [_mean(side) if own and len(side) == len(own) else "" for side in sides]  # of all or none
-        lines.append((f"average of {len(own)} {family.upper()}", "", *means))
+        names = {row["checkpoint"] for row in rows if row["family"] == family}
+        sides = [[found[name, way] for name in sorted(names) if (name, way) in found] for way in WAYS]
+        means = [_mean(side) if names and len(side) == len(names) else "" for side in sides]  # of all or none
+        lines.append((f"average of {len(names)} {family.upper()}", "", *means))
     text = (
         "# Largest ratios within one point\n\nShare of states pruned, found on 2,000 validation examples (Speech has "
         "596), and in brackets the accuracy on the whole test set, in the averages the points lost there; by "
@@ -112,20 +114,10 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     write_atomically(TABLE, (text + markdown_rows(("checkpoint", "whole", *WAYS), lines) + "\n").encode())
 
 
-def _mean(rows: list[dict[str, Any]]) -> str:
+def _mean(rows: list[Row]) -> str:
     ratio, lost = np.mean([(row["ratio"], 100 * (row["whole"] - row["pruned"])) for row in rows], axis=0)
     return f"{ratio:.1%} ({lost:.2f})"
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
-    parser.add_argument("--data", type=Path, required=True)
-    arguments = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
-        for row in rows_of(name, arguments.data, {(row["checkpoint"], row["way"]): row["ratio"] for row in rows}):
-            rows.append(row)
-            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
-            write_table(rows)
-            print(row, flush=True)
+    measure_all(__doc__ or "", ROWS, rows_of, write_table)

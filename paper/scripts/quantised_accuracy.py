@@ -9,13 +9,12 @@ paper/results/quantised.jsonl, so it resumes.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_rows import CHECKPOINTS, RESULTS, Row, measure_all
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -28,8 +27,7 @@ from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import unlabelled_batches
 
-ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "results" / "quantised.jsonl", ROOT / "results" / "quantised.md"
+ROWS, TABLE = RESULTS / "quantised.jsonl", RESULTS / "quantised.md"
 SEQUENCES, VALIDATION, BATCH = 200, 1000, 100
 GRID = tuple(k / 20 for k in range(1, 20))
 COLUMNS = (
@@ -45,8 +43,6 @@ COLUMNS = (
     "8 bits",
     "4 bits",
 )
-
-Row = dict[str, Any]
 
 
 def right_answers(model: Classifier, split: Split) -> NDArray[np.bool_]:
@@ -86,15 +82,17 @@ def stored_size(model: Classifier) -> int:
     return size
 
 
-def rows_of(name: str, root: Path, whole_is_there: bool) -> Iterator[Row]:
+def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
     """Measure one checkpoint, whole and then pruned."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    if len(finished) == 2:
+        return
+    path = CHECKPOINTS / f"{name}.safetensors"
     model, task = sp.load(path), cards.task_of(path)
     data, test = unlabelled_batches(task.load("train", root), SEQUENCES), task.load("test", root)
-    if not whole_is_there:
-        yield {"checkpoint": name, "pruned": 0.0, **measure(model, data, test)}
+    if not finished:
+        yield {"pruned": 0.0, **measure(model, data, test)}
     ratio, small = largest_within_a_point(model, data, fewer(task.load("val", root), VALIDATION))
-    yield {"checkpoint": name, "pruned": ratio, **measure(small, data, test)}
+    yield {"pruned": ratio, **measure(small, data, test)}
 
 
 def largest_within_a_point(model: Classifier, data: list[Any], split: Split) -> tuple[float, Classifier]:
@@ -153,15 +151,4 @@ def _yes(met: bool) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
-    parser.add_argument("--data", type=Path, required=True)
-    arguments = parser.parse_args()
-    finished: list[Row] = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
-        there = sum(row["checkpoint"] == name for row in finished)
-        for row in rows_of(name, arguments.data, whole_is_there=there == 1) if there < 2 else ():
-            finished.append(row)
-            write_atomically(ROWS, "".join(json.dumps(row) + "\n" for row in finished).encode())
-            write_table(finished)
-            print(row, flush=True)
+    measure_all(__doc__ or "", ROWS, rows_of, write_table)

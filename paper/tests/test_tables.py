@@ -239,6 +239,19 @@ def test_speed_and_other_rates(results):
     assert str(random["accuracy, %"]) == f"{90 - lost('spoken', 'random', 0.5):.2f}"
 
 
+def test_speed_in_c_stands_beside_that_in_torch_where_it_was_measured(results):
+    def ours() -> str:
+        return rows(results, "claims", claim="S5: a pruned model is faster")[0]["ours"]
+
+    assert ours() == "1.50 to 1.50 times"
+    results.about["checkpoints"][0]["sha256"] = "good"
+    found = [("good", "ours", 1.7), ("good", "the paper's", 1.2), ("of another model", "ours", 9.0)]
+    lines = [json.dumps({"sha256": sha, "whose": whose, "C": {"faster": faster}}) for sha, whose, faster in found]
+    (results.folder / "speed.jsonl").write_text("\n".join(lines) + "\n")
+    expected = "; in C 1.70 to 1.70 times (1 tasks); in C, at the paper's ratios 1.20 to 1.20 times (1 tasks)"
+    assert ours() == "1.50 to 1.50 times" + expected
+
+
 def test_without_a_search_the_largest_ratio_is_that_of_the_test_examples(results):
     results = with_cells(results, [one for one in results.cells if one.split == "test"])
     (uniform,) = rows(results, "own", checkpoint="easy", method="Uniform H∞")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -364,10 +365,27 @@ def _speed(query: Query) -> Row:
         speeds += [cell.speed for cell in cells if cell.speed is not None]
     if not speeds:
         return _row(claim, "1.1 to 1.7 times", None, False, "No speed was measured at a ratio above 0.")
-    ours = f"{min(speeds):.2f} to {max(speeds):.2f} times"
+    ours = f"{_range(speeds)} times" + _speed_in_c(query)
     faster = sum(speed >= FASTER for speed in speeds)
     why = f"At least {FASTER} times in {faster} of {len(speeds)} tasks; held if in all. Evaluation in torch on a CPU "
     return _row(claim, "1.1 to 1.7 times", ours, faster == len(speeds), why + "at LAST's ratio; the paper's is a GPU.")
+
+
+def _speed_in_c(query: Query) -> str:
+    """Return how much faster the C of the same models is, where `speed_of_claims.py` has measured that."""
+    path = query.results.folder / "speed.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    shown = {group.main.entries[0].get("sha256") for group in query.paper_groups(FAMILY)}
+    rows = [row for row in rows if row["sha256"] in shown]
+    texts = []
+    for whose, where in (("ours", ""), ("the paper's", ", at the paper's ratios")):
+        faster = [row["C"]["faster"] for row in rows if row["whose"] in (whose, "both")]
+        texts += [f"; in C{where} {_range(faster)} times ({len(faster)} tasks)"] if faster else []
+    return "".join(texts)
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def _path_x(query: Query) -> list[Row]:

@@ -1,0 +1,56 @@
+"""What scripts share that measure checkpoint by checkpoint: finished rows are kept in a file, so that they resume.
+
+A row has the SHA-256 of its checkpoint; when another model takes that name, its rows are measured anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ssmprune.files import write_atomically
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINTS, RESULTS = ROOT / "checkpoints", ROOT / "results"
+Row = dict[str, Any]
+
+
+def measure_all(
+    description: str,
+    file: Path,
+    rows_of: Callable[[str, Path, list[Row]], Iterable[Row]],
+    write_table: Callable[[list[Row]], None],
+) -> None:
+    """Read the command line, and measure the rows that the file does not have yet.
+
+    rows_of: yields the rows of a checkpoint, by name, that are missing; it is given the folder of the data and the rows
+    that are finished. write_table: is called with all rows after each.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
+    parser.add_argument("--data", type=Path, required=True)
+    arguments = parser.parse_args()
+    rows = read_rows(file)
+    for name in arguments.names or sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors")):
+        known = {"checkpoint": name, "sha256": content_of(name)}
+        for row in rows_of(name, arguments.data, [row for row in rows if row["checkpoint"] == name]):
+            rows.append(known | row)
+            write_atomically(file, "".join(json.dumps(line) + "\n" for line in rows).encode())
+            write_table(rows)
+            print(rows[-1], flush=True)
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Return the finished rows of a file, without those of models that are no longer shipped under their names."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [row for row in rows if row["sha256"] == content_of(row["checkpoint"])]
+
+
+def content_of(name: str) -> str:
+    """Return the SHA-256 of a shipped checkpoint, nothing where there is none."""
+    path = CHECKPOINTS / f"{name}.safetensors"
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
