@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
 LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_350, 1_600, 130
-LARGER_ROOMS = {"deploy": 1_630, "cli": 1_640}  # with `verify`: C files that users hold against their checkpoints
+LARGER_ROOMS = {"deploy": 1_650, "cli": 1_650}  # with `verify`, in floats and in whole numbers
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7
 OF_THE_ENTRANCE = {"pruning.py:prune": 9}  # the one call of most users; each argument is a decision of theirs
 

@@ -243,7 +243,7 @@ def test_there_is_no_float_and_no_division_in_the_file(models, tmp_path):
 def test_the_program_prints_the_reference(name, models, tmp_path):
     """As text and in 16 bits: logits of every step, of a stream, of two documents, of both directions, of tokens."""
     model = models[name]
-    path = program(model, tmp_path, flags=("-O1", "-DSSMPRUNE_LONGEST=128"))
+    path = program(model, tmp_path, flags=("-O1", "-DSSMPRUNE_LONGEST=128", "-DSSMPRUNE_SELF_TEST"))
     x, for_c = samples_of(model.config)
     pair = 2 if model.config.retrieval else 1
     text = " ".join(map(str, for_c[:pair].ravel())).encode()
@@ -252,6 +252,8 @@ def test_the_program_prints_the_reference(name, models, tmp_path):
         code, out, error = fed_to(path, given, *options)
         assert (code, error) == (0, "")
         assert np.array_equal(np.array(out.split(), int).reshape(wanted.shape), wanted)
+    assert fed_to(path, b"", "--id")[1].startswith("ssmprune ")
+    assert fed_to(path, b"", "--self-test")[1] == "0\n"
     assert fed_to(path, text, "--class")[1].split() == [str(best) for best in wanted.argmax(axis=1)]
     for bad in (b"", b"0.5", b"99999", b"1 x", text + b" 7" * model.config.inputs * 129 + b" x"):
         assert fed_to(path, bad)[0] == 1
@@ -421,3 +423,11 @@ def test_the_command(ssmprune, tmp_path):
     assert "numbers saturate" in result.stdout
     assert ssmprune("export", str(tmp_path / "w.safetensors"), "--out", str(tmp_path / "w.c")).returncode == 0
     assert "in whole numbers" in (tmp_path / "w.h").read_text()
+    result = ssmprune("verify", str(tmp_path / "w.c"))
+    assert result.returncode == 0, result.stderr
+    assert "as the checkpoint" in result.stdout
+    text = (tmp_path / "w.c").read_text()
+    found = re.search(r"static const int8_t encoder\[\d+\] = {\s*(-?\d+)", text)
+    other = found[0].replace(found[1], str(int(found[1]) // 2 + 1))
+    (tmp_path / "w.c").write_text(text.replace(found[0], other))
+    assert ssmprune("verify", str(tmp_path / "w.c")).returncode == 2

@@ -128,7 +128,8 @@ def verify(
 ) -> Report:
     """Build a C file with your compiler, run it and compare it with its checkpoint; exit code 2 if it differs.
 
-    Deviations are in units of the last place (ULP) of the largest logit; 256 and the file's self-test must pass.
+    Deviations are in units of the last place (ULP) of the largest logit; 256, or 0 in whole numbers, and the file's
+    self-test must pass.
     """
     prepare(file)
     from ..deploy import verify as c
@@ -141,7 +142,13 @@ def verify(
         x = [batch.x.numpy() for batch in load_unlabelled(inputs, c.SEQUENCES, None, parameters)]
     found = c.verify(file, model, x or [c.random_inputs(model.config)], options.cc, options.run)
     result = "as the checkpoint" if found.passed else "differs"
-    facts = {"deviation": found.ulp, "bound": c.BOUND, "self-test": found.self_test, "result": result, "id": found.id}
+    facts = {
+        "deviation": found.ulp,
+        "bound": found.bound,
+        "self-test": found.self_test,
+        "result": result,
+        "id": found.id,
+    }
     titles = {"deviation": "largest deviation, ULP"} | {name: name for name in ("bound", "self-test", "result")}
     return Report(facts, table(f"{file} and {checkpoint}", [facts], found.id, titles), 0 if found.passed else WRONG)
 

@@ -15,6 +15,8 @@ import numpy as np
 from ..errors import InputError
 from ..files import existing, read_whole
 from ..integers.numbers import Array
+from ..integers.reference import Reference
+from ..integers.whole import in_whole_numbers, whole_of
 from ..models.classifier import Classifier
 from ..models.config import Config
 from . import build
@@ -32,11 +34,12 @@ class Verified(NamedTuple):
     id: str  # which model the program says it is
     self_test: float  # 0, or how far the logits of the input in the file are off
     ulp: float  # the largest deviation of a logit, in units of the last place of the largest logit of its answer
+    bound: int  # of such units; whole numbers must be the same
 
     @property
     def passed(self) -> bool:
         """Whether it computes what the checkpoint does."""
-        return self.ulp <= BOUND and self.self_test == 0
+        return self.ulp <= self.bound and self.self_test == 0
 
 
 def find_checkpoint(source: Path, checkpoint: Path | None) -> Path:
@@ -82,7 +85,7 @@ def verify(source: Path, model: Classifier, batches: Iterable[Array], cc: str | 
         program = [*shlex.split(run or ""), str(_built(source, Path(folder), _words(cc), longest))]
         identity, self_test = _printed([*program, "--id"]).strip(), _numbers([*program, "--self-test"], 1)[0]
         worst = max(_deviation(program, model, x) for x in examples)
-    return Verified(identity, float(self_test), worst)
+    return Verified(identity, float(self_test), worst, 0 if in_whole_numbers(model) else BOUND)
 
 
 def _examples(config: Config, batches: Iterable[Array]) -> Iterator[Array]:
@@ -120,15 +123,22 @@ def _printed(command: list[str], text: str = "") -> str:
     return result.stdout
 
 
-def _numbers(command: list[str], count: int, text: str = "") -> Array:
+def _numbers(command: list[str], count: int, text: str = "", kind: type = np.float32) -> Array:
     words = _printed(command, text).split()
     try:
-        return np.array(words, np.float32).reshape(count)
+        return np.array(words, kind).reshape(count)
     except ValueError as error:
         raise InputError(f"Expected {count} numbers from {shlex.join(command)}; it printed {words[:8]}.") from error
 
 
 def _deviation(program: list[str], model: Classifier, x: Array) -> float:
+    if in_whole_numbers(model):
+        whole = whole_of(model)
+        samples = whole.units.samples(x)
+        wanted = Reference(whole)(samples).ravel()
+        return float(
+            np.abs(_numbers(program, wanted.size, " ".join(map(str, samples.ravel())), np.int64) - wanted).max()
+        )
     exact = exact_logits(model, x)[0]
     ours = _numbers(program, exact.size, " ".join(f"{value:.9g}" for value in x.ravel().tolist()))
     off = np.abs(ours.astype(float) - exact.ravel()).max() / np.spacing(np.abs(exact).max(), dtype=np.float32)

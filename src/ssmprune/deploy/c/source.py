@@ -111,14 +111,13 @@ def sources(
     """
     from .golden import golden_text
 
-    writer = Writer(numbers_of(model), calls=calls)
+    writer, golden = Writer(numbers_of(model), calls=calls), "" if calls else golden_text(model)
     if in_whole_numbers(model):
         whole = WholeWriter(whole_of(model), writer.features)
         words = writer.comments() | whole.comments()
-        parts = Parts(writer.features, words, whole.public_sizes(), whole.sizes(), whole.tables())
+        parts = Parts(writer.features, words, whole.public_sizes(), whole.sizes(), whole.tables(), golden)
         written = assemble(("integer.c", "integer.h"), parts, name, header, origin)
         return written._replace(units=whole.units)
-    golden = "" if calls else golden_text(model)
     parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables(), golden)
     return assemble(("engine.c", "model.h"), parts, name, header, origin)
 

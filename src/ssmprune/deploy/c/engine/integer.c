@@ -512,9 +512,49 @@ void model_steps(model_state *states, size_t count, const model_input *in, int32
 #endif
 #endif
 
-/* ---- Which model this is ---- */
+/* ---- Which model this is, and whether it computes what it should ---- */
 
 const char model_id[] = "@ID@";
+
+#ifdef SSMPRUNE_SELF_TEST
+#include "golden.h"
+
+/* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
+static void golden_run(const model_input *in, int32_t *out) {
+#if BIDIRECTIONAL
+    static int32_t golden_workspace[MODEL_WORKSPACE(GOLDEN_STEPS)];
+    model_run(golden_workspace, in, GOLDEN_STEPS, GOLDEN_STEPS, out);
+#else
+    model_state state;
+    model_init(&state);
+    model_run(&state, in, GOLDEN_STEPS - 3, out);
+    for (int t = GOLDEN_STEPS - 3; t < GOLDEN_STEPS; t++) {
+#if EVERY_STEP
+        model_step(&state, in + t * STRIDE, out + t * MODEL_OUTPUTS);
+#else
+        model_step(&state, in + t * STRIDE, out);
+#endif
+    }
+#endif
+}
+
+int32_t model_self_test(void) {
+    int32_t out[GOLDEN_NUMBERS], worst = 0; /* logits are below 2^30, so their differences fit */
+#if RETRIEVAL
+    int32_t a[WIDTH], b[WIDTH];
+    golden_run(GOLDEN_IN, a);
+    golden_run(GOLDEN_IN + GOLDEN_STEPS * STRIDE, b);
+    model_compare(a, b, out);
+#else
+    golden_run(GOLDEN_IN, out);
+#endif
+    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
+        const int32_t off = out[i] < GOLDEN_OUT[i] ? GOLDEN_OUT[i] - out[i] : out[i] - GOLDEN_OUT[i];
+        if (off > worst) worst = off;
+    }
+    return worst;
+}
+#endif
 
 /* ---- A program that reads a pipe, to try the model: cc -O2 -DSSMPRUNE_MAIN this.c && ./a.out < numbers ---- */
 
@@ -648,6 +688,10 @@ int main(int count, char **options) {
             class_only = 1;
         else if (!strcmp(options[i], "--id"))
             return puts(model_id), 0;
+#ifdef SSMPRUNE_SELF_TEST
+        else if (!strcmp(options[i], "--self-test"))
+            return printf("%ld\n", (long)model_self_test()), 0;
+#endif
         else
             return fprintf(stderr, "usage: %s [--s16] [--class] < input, or %s --id\n", options[0], options[0]), 2;
     if (!answer_stdin(binary, class_only)) return 0;

@@ -75,6 +75,11 @@ void model_run(model_state *state, const model_input *in, size_t length, int32_t
 /* The version of ssmprune, the digest above, and the checkpoint with its SHA-256. */
 extern const char model_id[];
 
+#ifdef SSMPRUNE_SELF_TEST
+/* 0 if the logits of a known input are right to the bit; else the largest deviation. */
+int32_t model_self_test(void);
+#endif
+
 #ifdef __cplusplus
 }
 #endif
