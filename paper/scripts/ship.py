@@ -2,8 +2,9 @@
 
 Copies RUN/best.safetensors to checkpoints/NAME.safetensors with a card that tells the accuracy on the whole test set,
 and writes the table of checkpoints/README.md anew. A model that was trained on shortened sequences can be tested on
-longer ones: --length. NAME may be variants/NAME, for a model that differs in its seed or its epochs from one that is
-shipped; it has no row in the table. Pin its numbers afterwards: python scripts/pin.py NAME.
+longer ones: --length. NAME may be variants/NAME, for a model that differs in its seed, epochs or size from one that is
+shipped; it has no row in the table. Epochs, states and width may be others than the recipe's.
+Pin its numbers afterwards: python scripts/pin.py NAME.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from ssmprune.training import evaluate, recipes
 
 FOLDER = Path(__file__).parents[1] / "checkpoints"
 MARK = "<!-- the table: scripts/ship.py writes what follows -->\n"
+OPTIONS = ("epochs", "states", "width")  # of `ssmprune train`, where they may be others than the recipe's
 DATA = {
     **dict.fromkeys(("smnist", "psmnist"), "MNIST"),
     **dict.fromkeys(("image", "scifar"), "CIFAR-10, 20,000 of its 50,000 training images"),
@@ -40,11 +42,10 @@ def main(
     start: Path | None,
     first: str,
     length: int | None,
-    epochs: int | None,
     note: str | None,
 ) -> None:
     """Write the checkpoint, its card and the table."""
-    card = trained(run, recipe or ("tune" if start else "cpu"), start, epochs)
+    card = trained(run, recipe or ("tune" if start else "cpu"), start)
     if start:
         before = trained(start.parent, first)
         card["before"] = {key: before[key] for key in ("command", "epochs", "seconds")}
@@ -60,19 +61,20 @@ def main(
     write_table()
 
 
-def trained(run: Path, recipe: str, start: Path | None = None, epochs: int | None = None) -> dict[str, Any]:
-    """Return the card of a whole training by a recipe, with other epochs perhaps, from scratch or from a checkpoint."""
+def trained(run: Path, recipe: str, start: Path | None = None) -> dict[str, Any]:
+    """Return the card of a whole training by a recipe, perhaps in another size, from scratch or from a checkpoint."""
     card = cards.read_card(run / "best.safetensors")
     task, family, seed = card["task"], card["model"], card["seed"]
-    wanted = recipes.get(task, family, recipe)
-    if recipes.Recipe(**card["settings"]) != replace(wanted, epochs=epochs or wanted.epochs):
+    wanted, settings = recipes.get(task, family, recipe), recipes.Recipe(**card["settings"])
+    changed = {name: getattr(settings, name) for name in OPTIONS if getattr(settings, name) != getattr(wanted, name)}
+    if settings != replace(wanted, **changed):
         raise SystemExit(f"The {recipe} recipe is not the one {run} was trained by: {card['settings']}")
     if card["epochs"] != card["settings"]["epochs"]:
         raise SystemExit(f"{run} has done {card['epochs']} of {card['settings']['epochs']} epochs.")
     if bool(card.pop("start", None)) != bool(start) or card.get("pruning"):
         raise SystemExit(f"{run} began with another model than --from says, or lost states along the way.")
     command = f"ssmprune train {task} --model {family} --recipe {recipe} --seed {seed} --threads 1"
-    command += f" --epochs {epochs}" if epochs else ""
+    command += "".join(f" --{name} {value}" for name, value in changed.items())
     command += f" --out runs/{run.name}" + (f" --from runs/{start.parent.name}/{start.name}" if start else "")
     return card | {"recipe": recipe, "command": command}
 
@@ -111,6 +113,5 @@ if __name__ == "__main__":
     parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that the training began with")
     parser.add_argument("--first", default="cpu", help="the recipe of that checkpoint")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
-    parser.add_argument("--epochs", type=int, help="of the training, where they are not the recipe's")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))

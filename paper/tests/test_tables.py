@@ -185,7 +185,7 @@ def test_a_claim_about_order_compares_no_whole_test_set_with_a_part(results):
 
 
 def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(results):
-    def claims(lead_of_few: int) -> list[dict]:
+    def claims(lead_of_few: int, states_of_few: int = 20) -> list[dict]:
         """Let LAST have 20 more right answers than Uniform after many epochs, `lead_of_few` after few."""
         right = {("easy", "last"): 70, ("hard", "last"): 50 + lead_of_few}
         cells = []
@@ -193,7 +193,7 @@ def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(res
             if one.method in ("last", "uniform-hinf") and one.key[2:6] == (0.5, 0, "test", 100):
                 count = right.get((one.checkpoint, one.method), 50)
                 one = replace(one, right=pack(np.arange(100) < count), accuracy=count / 100)
-            cells.append(one)
+            cells.append(replace(one, states_before={"layer": states_of_few if one.checkpoint == "hard" else 20}))
         claim = "LAST's lead over Uniform grows with training (smnist S5, at 50%)"
         return rows(with_cells(results, cells), "claims", claim=claim)
 
@@ -206,6 +206,7 @@ def test_whether_the_lead_grows_with_training_is_told_from_the_same_examples(res
     assert "hard and easy on the same 100 examples" in grows["why"]
     (hardly,) = claims(18)
     assert hardly["verdict"] == "does not hold", "two examples more may be chance"
+    assert claims(5, states_of_few=40) == [], "models of another size differ in more than their training"
 
 
 def test_the_front_page_names_whose_test_set_is_not_whole(results):

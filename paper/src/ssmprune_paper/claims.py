@@ -261,13 +261,14 @@ def _lead_and_layers(query: Query) -> Row:
 
 
 def _lead_and_training(query: Query) -> list[Row]:
-    """Compare models of one task and family, trained for fewer and for more epochs."""
+    """Compare models of one task, family and size, trained for fewer and for more epochs."""
+
+    def kind(group: Group) -> tuple[str, str, int]:
+        return group.task, group.family, query.states_of(group.main.name)
+
     groups = sorted((group for group in query.groups if group.epochs), key=lambda group: group.epochs)
-    pairs = [
-        (few, many)
-        for few, many in combinations(groups, 2)
-        if (few.task, few.family) == (many.task, many.family) and few.epochs < many.epochs
-    ]
+    pairs = [(few, many) for few, many in combinations(groups, 2) if kind(few) == kind(many)]
+    pairs = [(few, many) for few, many in pairs if few.epochs < many.epochs]
     return [row for pair in pairs if (row := _compared_leads(query, *pair))]
 
 
@@ -309,8 +310,9 @@ def _half_rate(query: Query, family: str) -> Row:
     printed = f"{lost:.2f} points below the full model at that rate"
     tests = [
         slow
-        for entry in query.entries(family)
-        if entry["task"] == "speech" and (ratio := query.last_ratio(entry))
+        for group in query.paper_groups(family)
+        for entry in group.entries
+        if group.task == "speech" and (ratio := query.last_ratio(entry))
         for _, slow in query.at_both_rates(entry["name"], LAST.name, ratio, 0.5)
     ]
     if not tests:

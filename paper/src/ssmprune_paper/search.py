@@ -48,13 +48,13 @@ def sweep_and_search(checkpoints: Sequence[Entry], plan: Sweep, search: Search, 
     with open_results(work, about) as writer:
         for entry in checkpoints:
             subject = load_subject(entry, plan.calibration, session.root, ("test", "val"))
-            cells = fill(writer, [subject], plan.keys(entry.name), session)
-            cells += _fill_largest(writer, subject, plan, search, session)
-            restore_plans(writer, subject, cells)
+            shown = fill(writer, [subject], plan.keys(entry.name), session)
+            _fill_largest(writer, subject, plan, search, session)
+            restore_plans(writer, subject, shown)
 
 
-def _fill_largest(writer: Writer, subject: Subject, plan: Sweep, search: Search, session: Session) -> list[Cell | None]:
-    """Find largest ratios on validation data, and return the cells that tables report there, on the test set."""
+def _fill_largest(writer: Writer, subject: Subject, plan: Sweep, search: Search, session: Session) -> None:
+    """Find largest ratios on validation data, and fill the cells that tables report there, on the test set."""
 
     def filled(keys: Sequence[Key], least: int = 0) -> list[Cell | None]:
         return list(fill(writer, [subject], keys, session, least))
@@ -68,7 +68,7 @@ def _fill_largest(writer: Writer, subject: Subject, plan: Sweep, search: Search,
         if key.method in search.methods
     }
     if not searches:
-        return []
+        return
     (unpruned,) = filled([full._replace(split="val")])
     assert unpruned is not None
     least = ceil(unpruned.examples * (unpruned.accuracy - (search.budget + ROUNDING) / 100))
@@ -82,7 +82,7 @@ def _fill_largest(writer: Writer, subject: Subject, plan: Sweep, search: Search,
                 asked[key] = searches[key].send(points_lost(unpruned, cell))
             except StopIteration as end:
                 largest[key] = end.value
-    return filled([key._replace(examples=search.final_examples) for key in [full, *_keys_to_report(keys, largest)]])
+    filled([key._replace(examples=search.final_examples) for key in [full, *_keys_to_report(keys, largest)]])
 
 
 def _keys_to_report(keys: Iterable[Key], ratios: dict[Key, Largest]) -> list[Key]:
