@@ -5,19 +5,18 @@ all validation examples (at most 5,000), of states alone, of states and features
 recovery without labels; then its loss on the whole test set (at most 10,000 examples), by the compiled engine. Recovery
 starts from the model that both ways together reached, and climbs as the search does: ever fewer operations up to the
 first model that breaks the budget. Calibration is on 200 unlabelled training sequences. Finished rows are kept in
-paper/results/point.jsonl, so it resumes; models go to runs/point, if that is wanted for more measurements.
+paper/results/point.jsonl, so it resumes; the models are in paper/runs/point.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from time import thread_time
 from typing import Any
 
 import numpy as np
+from kept_rows import CHECKPOINTS, RESULTS, ROOT, Row, measure_all
 
 import ssmprune as sp
 from ssmprune.budgets import search
@@ -34,8 +33,7 @@ from ssmprune.tasks.task import Split, fewer
 from ssmprune.training.calibration_inputs import unlabelled_batches
 from ssmprune.training.evaluation import right_answers
 
-ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "results" / "point.jsonl", ROOT / "results" / "point.md"
+ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "runs" / "point"
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
 FEWER = (0.8, 0.6, 0.45, 0.3, 0.2)  # shares of the operations of the model that needs no recovery
@@ -63,9 +61,10 @@ def with_recovery(model: Classifier, start: Classifier, data: list[Any], learnt:
     return best
 
 
-def rows_of(name: str, root: Path, finished: set[tuple[str, str]], models: Path) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
     """Yield a row for every way that is not finished yet."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    path = CHECKPOINTS / f"{name}.safetensors"
+    MODELS.mkdir(parents=True, exist_ok=True)
     model, task = sp.load(path), cards.task_of(path)
     train, test = task.load("train", root), fewer(task.load("test", root), TEST)
     validation = fewer(task.load("val", root), VALIDATION)
@@ -75,22 +74,21 @@ def rows_of(name: str, root: Path, finished: set[tuple[str, str]], models: Path)
     )
     whole = None
     for way in WAYS:
-        kept = models / f"{name}-{way.replace(' + ', '-')}.safetensors"
-        if (name, way) in finished:
+        if way in {row["way"] for row in finished}:
             continue
         if way == WAYS[2]:
-            start = sp.load(models / f"{name}-both.safetensors")
+            start = sp.load(MODELS / f"{name}-both.safetensors")
             small = with_recovery(model, start, data, unlabelled_batches(train, LEARNT), budget)
         else:
             small = without_recovery(model, way, data, budget)
-        sp.save(small, kept)
+        sp.save(small, MODELS / f"{name}-{way.replace(' + ', '-')}.safetensors")
         whole = right_answers(model, test) if whole is None else whole
-        row = {"checkpoint": name, "family": name.split("-")[-1], "way": way, "validation": len(validation)}
+        row = {"family": name.split("-")[-1], "way": way, "validation": len(validation)}
         row |= {"test": len(test), "whole": float(whole.mean()), "small": float(right_answers(small, test).mean())}
         yield row | sizes(model, small) | {"times_faster": times_faster(model, small, test)}
 
 
-def sizes(model: Classifier, small: Classifier) -> dict[str, Any]:
+def sizes(model: Classifier, small: Classifier) -> Row:
     """Return what both models have, and what a step of theirs takes."""
     return {
         "operations": operations(small.config) / operations(model.config),
@@ -109,7 +107,7 @@ def times_faster(model: Classifier, small: Classifier, test: Split) -> float:
     return float(np.median(seconds["whole"] / seconds["small"]))
 
 
-def write_table(rows: list[dict[str, Any]]) -> None:
+def write_table(rows: list[Row]) -> None:
     """Write a line for every checkpoint, the averages over each family, and how many models break the promise."""
     found = {(row["checkpoint"], row["way"]): row for row in rows}
     lines = []
@@ -136,11 +134,11 @@ def write_table(rows: list[dict[str, Any]]) -> None:
     write_atomically(TABLE, (text + markdown_rows(titles, lines) + "\n" + count).encode())
 
 
-def _lost(row: dict[str, Any]) -> float:
+def _lost(row: Row) -> float:
     return 100 * (row["whole"] - row["small"])
 
 
-def _mean(rows: list[dict[str, Any]]) -> str:
+def _mean(rows: list[Row]) -> str:
     if not rows:
         return ""
     share, faster, lost = np.mean([(row["operations"], row["times_faster"], _lost(row)) for row in rows], axis=0)
@@ -148,17 +146,4 @@ def _mean(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--models", type=Path, default=ROOT / "runs" / "point", help="folder for the models")
-    arguments = parser.parse_args()
-    arguments.models.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    for name in arguments.names or sorted(path.stem for path in (ROOT / "checkpoints").glob("*.safetensors")):
-        finished = {(row["checkpoint"], row["way"]) for row in rows}
-        for row in rows_of(name, arguments.data, finished, arguments.models):
-            rows.append(row)
-            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
-            write_table(rows)
-            print(row, flush=True)
+    measure_all(__doc__ or "", ROWS, rows_of, write_table)

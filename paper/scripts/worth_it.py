@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept_rows import CHECKPOINTS, RESULTS, Row, content_of, read_rows
 
 import ssmprune as sp
 from ssmprune.files import write_atomically
@@ -36,8 +37,7 @@ from ssmprune.training.evaluation import tensors
 from ssmprune.training.loop import Run, train
 from ssmprune.training.recipes import Recipe, get
 
-ROOT = Path(__file__).parents[1]
-ROWS, TABLE = ROOT / "results" / "worth.jsonl", ROOT / "results" / "worth.md"
+ROWS, TABLE = RESULTS / "worth.jsonl", RESULTS / "worth.md"
 NAMES = ("smnist-s5", "image-s5", "text-s5", "pathfinder-s5")
 SHARES, WAYS = (0.2, 0.1), ("pruned and recovered", "from scratch")
 SHORT = 300.0  # seconds of a processor
@@ -81,9 +81,9 @@ def _take_steps(task: Task, recipe: Recipe, examples: Split) -> None:
         optimizer.step()
 
 
-def rows_of(name: str, root: Path, long: bool, seed: int, finished: set[Any]) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, root: Path, long: bool, seed: int, finished: set[Any]) -> Iterator[Row]:
     """Yield a row for every share, time and way that is not finished yet."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
+    path = CHECKPOINTS / f"{name}.safetensors"
     model, task, card = sp.load(path), cards.task_of(path), cards.read_card(path)
     examples, test = task.load("train", root), fewer(task.load("test", root), TEST)
     times = {"a recovery": SHORT} | ({"the training": card["seconds"]} if long else {})
@@ -111,7 +111,7 @@ def _same_size(recipe: Recipe, small: Classifier) -> Recipe:
     return replace(recipe, width=small.config.width, states=states, blocks=1)
 
 
-def write_table(rows: list[dict[str, Any]]) -> None:
+def write_table(rows: list[Row]) -> None:
     """Write a line for every checkpoint, share and time."""
     lines = []
     for key in sorted({(row["checkpoint"], -row["share"], row["time"], row["seconds"]) for row in rows}):
@@ -147,11 +147,11 @@ if __name__ == "__main__":
     parser.add_argument("--long", action="store_true", help="also with the time of the whole model's training")
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = read_rows(ROWS)
     for seed, name in product(range(arguments.seeds), arguments.names or NAMES):
         finished = {tuple(row[key] for key in ("checkpoint", "share", "time", "way", "seed")) for row in rows}
         for row in rows_of(name, arguments.data, arguments.long, seed, finished):
-            rows.append(row)
+            rows.append({"sha256": content_of(name)} | row)
             write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
             write_table(rows)
             print(row, flush=True)
