@@ -101,10 +101,10 @@ def write_table(rows: list[Row]) -> None:
         cells = [f"{row['ratio']:.1%} ({100 * row['pruned']:.2f})" if row else "" for row in own]
         lines.append((f"`{name}`", f"{100 * whole:.2f}", *cells))
     for family in ("s5", "s4d"):
-        names = {row["checkpoint"] for row in rows if row["family"] == family}
-        sides = [[found[name, way] for name in sorted(names) if (name, way) in found] for way in WAYS]
-        means = [_mean(side) if names and len(side) == len(names) else "" for side in sides]  # of all or none
-        lines.append((f"average of {len(names)} {family.upper()}", "", *means))
+        names = sorted({row["checkpoint"] for row in rows if row["family"] == family})
+        whole = [name for name in names if all((name, way) in found for way in WAYS)]  # so that ways can be compared
+        means = [_mean([found[name, way] for name in whole]) if whole else "" for way in WAYS]
+        lines.append((f"average of {len(whole)} {family.upper()}", "", *means))
     text = (
         "# Largest ratios within one point\n\nShare of states pruned, found on 2,000 validation examples (Speech has "
         "596), and in brackets the accuracy on the whole test set, in the averages the points lost there; by "

@@ -23,7 +23,7 @@ def script(monkeypatch):
     """Import a script by its name."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     yield importlib.import_module
-    for name in ("kept_rows", "speed_of_claims"):
+    for name in ("kept_rows", "speed_of_claims", "largest_ratios"):
         sys.modules.pop(name, None)
 
 
@@ -62,6 +62,18 @@ def test_the_committed_rows_are_of_the_shipped_models(script, name):
     kept = script("kept_rows")
     file = kept.RESULTS / f"{name}.jsonl"
     assert kept.read_rows(file) == [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_averages_of_largest_ratios_are_over_checkpoints_that_are_finished(script, tmp_path, monkeypatch):
+    largest = script("largest_ratios")
+    monkeypatch.setattr(largest, "TABLE", tmp_path / "largest.md")
+    row = {"family": "s5", "whole": 0.9, "pruned": 0.89}
+    rows = [row | {"checkpoint": "a-s5", "way": way, "ratio": 0.5} for way in largest.WAYS]
+    largest.write_table([*rows, row | {"checkpoint": "b-s5", "way": largest.WAYS[0], "ratio": 0.1}])
+    text = (tmp_path / "largest.md").read_text()
+    assert "| average of 1 S5 |  | 50.0% (1.00) | 50.0% (1.00) | 50.0% (1.00) | 50.0% (1.00) |" in text
+    assert "| `b-s5` | 90.00 | 10.0% (89.00) |  |  |  |" in text
+    assert "| average of 0 S4D |  |  |  |  |  |" in text
 
 
 @pytest.mark.slow
