@@ -69,7 +69,7 @@ def about_task(checkpoint: Path) -> str:
     """Return what a task says of its data, for a checkpoint whose card names one that is known here; else nothing."""
     with suppress(InputError):
         task = task_of(checkpoint)
-        return f"Task {task.name}: {(type(task).__doc__ or '').partition(chr(10))[0]}"
+        return f"Task {task.name}: {(type(task).__doc__ or '').partition(chr(10))[0].rstrip('.')}"
     return ""
 
 
