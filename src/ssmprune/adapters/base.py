@@ -15,6 +15,9 @@ from ..errors import InputError
 WITHOUT_REFIT = (
     "Take a plan without refit (prune without data), or sp.convert(model, plan), which gives our own layers with it."
 )
+WITHOUT_NEW_STATES = (
+    "sp.convert(model, plan) gives our own layers, which hold them; or choose among the old states, as sp.LAST does."
+)
 
 
 class Adapter(ABC):
@@ -79,10 +82,7 @@ class Adapter(ABC):
 
     def write(self, layer: Any, system: DiagonalSystem) -> None:
         """Make the layer compute another system of its width, with any number of states; D stays."""
-        raise InputError(
-            f"New states cannot be written into a layer of the family {self.name}; convert the model to our own "
-            "layers first."
-        )
+        raise InputError(f"New states cannot be written into a layer of the family {self.name}. {WITHOUT_NEW_STATES}")
 
     def convert(self, layer: Any, keep: Mask | None = None) -> Any:
         """Return one of our torch layers that computes what this layer does, D u included, with the kept states."""

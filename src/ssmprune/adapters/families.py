@@ -19,7 +19,7 @@ from ..core.discretization import DISCRETIZATIONS
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models.config import CLIP, LayerOptions
-from .base import Adapter
+from .base import WITHOUT_NEW_STATES, Adapter
 
 if TYPE_CHECKING:
     from ..models.layers import S4DLayer, S5Layer
@@ -239,7 +239,8 @@ class LayerParameters:
     def of_system(self, system: DiagonalSystem) -> LayerParameters:
         """Return parameters of another system of this width; D, the pole form and the discretisation stay.
 
-        A MIMO layer gets the mean of its log-steps. With `channel` the steps stay, and the size of B goes into C.
+        A MIMO layer gets the mean of its log-steps. With `channel` the steps stay, and the size of B goes into C. Where
+        poles are clipped, steps are as short as slow poles need.
         """
         order, channel = np.arange(system.n), None
         log_step, B, C = np.full(system.n, self.log_step.mean()), system.B, system.C
@@ -247,13 +248,13 @@ class LayerParameters:
             order = np.argsort(system.channel, kind="stable")
             channel, log_step = system.channel[order], self.log_step
             B, C = np.ones(system.n, np.complex128), (system.C * system.B[:, 0])[:, 0, order]
-        step, log_poles = self._steps(log_step, channel), system.log_poles[order]
+        log_poles = system.log_poles[order]
         if self.options.discretization == "bilinear":
             log_poles = np.tanh(log_poles / 2) * 2
+        if self.options.pole_form == "clip":
+            log_step = self._short_enough(log_step, channel, log_poles.real)
+        step = self._steps(log_step, channel)
         poles: Complex = log_poles / step
-        if self.options.pole_form == "clip" and (poles.real > CLIP).any():
-            highest = poles.real.max()
-            raise InputError(f"This layer clips poles at {CLIP}; a pole to be written has the real part {highest:.2g}.")
         factor = DISCRETIZATIONS[self.options.discretization](poles, step)[1]
         return replace(
             self,
@@ -292,6 +293,14 @@ class LayerParameters:
             layer: S5Layer | S4DLayer = kind(len(self.D), len(tensors["pole_re"]), self.options)
         layer.load_state_dict(tensors)
         return layer
+
+    def _short_enough(self, log_step: Real, channel: Index | None, decay: Real) -> Real:
+        """Return log-steps in which every state decays at least as fast as clipped poles do."""
+        if (decay >= 0).any():
+            raise InputError("This layer holds stable poles alone; a pole to be written is on or outside the circle.")
+        shorter, longest = log_step.copy(), np.log(decay / CLIP / self.options.step_rescale)
+        np.minimum.at(shorter, np.arange(len(decay)) if channel is None else channel, longest)
+        return shorter
 
     def _steps(self, log_step: Real, channel: Index | None) -> Real:
         steps: Real = np.exp(log_step) * self.options.step_rescale
@@ -363,9 +372,22 @@ class FlatFamily(ArrayFamily):
             if name in layer:
                 whole = layer[name]
                 layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // max(1, len(keep))), axis)
+        self._note_size(layer, int(keep.sum()))
+
+    def write(self, layer: ArrayPlace, system: DiagonalSystem) -> None:
+        """Replace all arrays but D."""
+        for name, values in self.arrays(layer, self.parameters(layer).of_system(system), system).items():
+            layer[name] = values.reshape(*values.shape, *[1] * (layer[name].ndim - values.ndim))
+        self._note_size(layer, system.n)
+
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Return the arrays, all but D, with which a layer computes a system, which has the parameters `new`."""
+        raise InputError(f"New states cannot be written into a layer of {self.name}. {WITHOUT_NEW_STATES}")
+
+    def _note_size(self, layer: ArrayPlace, n: int) -> None:
         for name in self.sizes:
             if hasattr(layer.module, name):
-                setattr(layer.module, name, int(keep.sum()))
+                setattr(layer.module, name, n)
 
 
 class GridFamily(ArrayFamily):

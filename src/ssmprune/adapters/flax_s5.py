@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays import Complex, from_parts
+from ..arrays import Complex, from_parts, to_parts
+from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models.config import LayerOptions
 from . import importing
@@ -48,6 +50,13 @@ class FlaxS5(FlatFamily):
                 step_rescale=float(self.step_rescale),
             ),
         )
+
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Put the directions of C where they were."""
+        C = to_parts(new.C)
+        readouts = {"C1": C[0], "C2": C[-1]} if "C1" in layer else {"C": np.concatenate([*C], axis=1)}
+        poles = {"Lambda_re": new.pole_re, "Lambda_im": new.pole_im}
+        return poles | readouts | {"B": to_parts(new.B), "log_step": new.log_step}
 
     def classifier(
         self,

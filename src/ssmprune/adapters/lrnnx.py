@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Complex, Mask, Real, from_parts, join_parts, to_parts
+from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..models.config import LayerOptions
+from .base import WITHOUT_NEW_STATES
 from .families import ArrayPlace, FlatFamily, LayerParameters
 
 RULES = {"zoh": "zoh", "bilinear": "bilinear", "dirac": "zoh", "no_discretization": "zoh"}  # and which of ours it is
@@ -56,14 +59,27 @@ class LrnnxS5(FlatFamily):
             raise InputError("D is a matrix that mixes channels, and our layers have one number for each channel.")
         return super().convert(layer, keep)
 
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Refuse `lti.S5`; some rules have discrete poles or a discrete B."""
+        if layer["D"].ndim == 2:
+            raise InputError(f"The layer holds a real B, and new states have a complex B. {WITHOUT_NEW_STATES}")
+        rule = self._rule(layer)
+        poles = system.poles if rule == "no_discretization" else join_parts(new.pole_re, new.pole_im)
+        B = new.B if rule in ("zoh", "bilinear") else system.B
+        return {"A": to_parts(poles), "B": to_parts(B), "C": to_parts(new.C[0]), "log_dt": new.log_step}
+
+    def _rule(self, layer: ArrayPlace) -> str | None:
+        if layer.module is None:
+            return self.discretization
+        return getattr(layer.module, "discretization", None) or str(layer.module.discretize_fn.__name__)
+
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Describe all rules as the zero-order hold or the bilinear rule of our layers."""
         module, D, log_step = layer.module, layer["D"], layer["log_dt"]
-        rule, pairs, rescale = self.discretization, self.conj_sym, self.step_rescale
+        rule, pairs, rescale = self._rule(layer), self.conj_sym, self.step_rescale
         if module is None:
             self.ask()
         else:
-            rule = getattr(module, "discretization", None) or module.discretize_fn.__name__
             pairs, rescale = module.conj_sym, getattr(module, "step_rescale", 1.0)
         ours = one_of("discretization", rule, RULES)
         A, B, poles = layer["A"], layer["B"], from_parts(layer["A"])
@@ -75,7 +91,8 @@ class LrnnxS5(FlatFamily):
         if rule == "dirac":
             B = B * (poles / np.expm1(poles * np.exp(log_step) * rescale))[:, None]
         elif rule == "no_discretization":
-            poles, B, log_step = np.log(poles), B * (np.log(poles) / (poles - 1))[:, None], 0 * log_step
+            poles, B = np.log(poles), B * (np.log(poles) / (poles - 1))[:, None]
+            log_step, rescale = 0 * log_step, 1.0  # steps have no effect
         return LayerParameters(
             pole_re=poles.real,
             pole_im=poles.imag,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Complex, Mask, Real, join_parts
+from ..core.system import DiagonalSystem
 from ..models.config import LayerOptions
 from .families import ArrayPlace, FlatFamily, LayerParameters
 
@@ -27,6 +29,13 @@ class MinimalLRU(FlatFamily):
             whole[:, keep] = new
             layer[name] = whole
         layer["D"] = layer["D"] + D_change
+
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Give B the scale that this code starts with; angles are positive, and those of real poles next to 0."""
+        angle, gamma = np.mod(new.pole_im, 2 * np.pi), np.log(-np.expm1(2 * system.log_poles.real)) / 2
+        B, C = system.B / np.exp(gamma)[:, None], new.C[0]
+        parts = {"B_re": B.real, "B_im": B.imag, "C_re": C.real, "C_im": C.imag}
+        return {"nu_log": new.pole_re, "theta_log": np.log(np.maximum(angle, 1e-17)), "gamma_log": gamma} | parts
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Describe the recurrence as a zero-order hold with step 1, whose factor is divided out of B."""

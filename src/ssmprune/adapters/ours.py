@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import Complex, Mask, Real, from_parts, to_parts
 from ..core.system import DiagonalSystem
@@ -44,10 +45,9 @@ class OurFamily(FlatFamily):
         whole[..., keep, :] = to_parts(C[:, 0] if "channel" in layer else C)
         layer["C"], layer["D"] = whole, layer["D"] + D_change
 
-    def write(self, layer: ArrayPlace, system: DiagonalSystem) -> None:
-        """Replace all tensors but D; no state is masked then."""
-        for name, values in self.parameters(layer).of_system(system).tensors().items():
-            layer[name] = values
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Return all tensors; no state is masked then."""
+        return new.tensors()
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Read the options off the module; a masked state has no input."""

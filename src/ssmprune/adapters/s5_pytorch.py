@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays import Complex, Mask, Real, from_parts
+from ..arrays import Complex, Mask, Real, from_parts, join_parts, to_parts
+from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models.config import LayerOptions
 from .families import ArrayPlace, FlatFamily, LayerParameters, directions
@@ -38,6 +40,11 @@ class S5Pytorch(FlatFamily):
         whole = layer["C"]
         whole[:, np.tile(keep, len(C))] = np.concatenate(list(C), axis=1)
         layer["C"], layer["D"] = whole, layer["D"] + D_change
+
+    def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+        """Put the two directions of C behind each other."""
+        poles, C = join_parts(new.pole_re, new.pole_im), np.concatenate([*new.C], axis=1)
+        return {"Lambda": poles, "B": to_parts(new.B), "C": C, "log_step": new.log_step}
 
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Refuse what is not linear in the input and time-invariant."""
