@@ -82,7 +82,7 @@ def masks(model: Classifier) -> dict[str, str]:
     return {
         f"{name} {ratio:.0%}": digest(make_plan(systems, ratio, method))
         for name, method in named().items()
-        if "/" not in name and not method.refits
+        if "/" not in name and not method.refits and method.reduce is None
         for ratio in RATIOS
     }
 

@@ -11,7 +11,7 @@ from calibrated import model, refit_on_data
 from ssmprune import adapters, budgets, pruning
 from ssmprune.budgets import ratio_for, search
 from ssmprune.calibration.collect import collect_states
-from ssmprune.methods import RANDOM
+from ssmprune.methods import AIRE, RANDOM
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning import plan_from_scores, refit_each_layer
@@ -128,7 +128,7 @@ def test_excluded_layers_do_not_count():
     assert kept["layers.1.ssm"].sum() == 1
 
 
-@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, sp.AIRE])
+@pytest.mark.parametrize("method", [sp.SURGEON, sp.LAST, AIRE])
 @pytest.mark.parametrize("family", ["s5", "s4d"])
 def test_with_data_what_any_method_leaves_is_refitted_in_sequence(family, method, monkeypatch):
     net = model(family)

@@ -26,7 +26,6 @@ from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
 from ssmprune.recovery.resume import fingerprint
 from ssmprune.report import markdown_rows
-from ssmprune.sweeps import balanced_truncation, rewrite
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from ssmprune.training.calibration_inputs import unlabelled_batches
@@ -53,7 +52,7 @@ class Duel:
         """Return every way by its name in the table: from a number of states to a model."""
         return {
             "LAST, no data": lambda states: self.prune(sp.LAST, states, data=None),
-            "balanced truncation, no data": self.truncate,
+            "balanced truncation, no data": lambda states: self.prune(sp.BALANCED, states, data=None),
             "surgeon": lambda states: self.prune(sp.SURGEON, states, data=self.inputs(SEQUENCES)),
             "surgeon + recovery": self.recover,
         }
@@ -66,10 +65,6 @@ class Duel:
     def prune(self, method: sp.Method, states: int, data: list[Any] | None) -> Classifier:
         """Return the model with so many states."""
         return sp.prune(self.model, ratio_of(states), method, data=data)
-
-    def truncate(self, states: int) -> Classifier:
-        """Return the model with so many new states in place of its own."""
-        return rewrite(self.model, lambda systems: balanced_truncation(systems, ratio_of(states)))
 
     def recover(self, states: int) -> Classifier:
         """Let what the surgeon leaves learn the whole model's answers."""

@@ -26,7 +26,7 @@ from .budgets import Budget, max_energy, max_error, max_gain, max_latency, max_l
 from .calibration.data import Sequences
 from .core import DiagonalSystem
 from .errors import InputError, names_that_need_torch
-from .methods import AIRE, LAST, SURGEON, Method, layer_adaptive, pooled, uniform
+from .methods import BALANCED, LAST, SURGEON, Method, layer_adaptive, pooled, uniform
 from .models import load, save
 from .planning import Limits, Plan, certify, make_plan
 from .pruned_modules import load_pruned, save_pruned
@@ -77,7 +77,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     # methods: a criterion and an allocation, some with a refit; `ssmprune.methods` has the others
     "Method",
     "LAST",
-    "AIRE",
+    "BALANCED",
     "SURGEON",
     "uniform",
     "pooled",

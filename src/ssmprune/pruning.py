@@ -33,6 +33,7 @@ from .planning.make import (
     gather_evidence,
     method_name,
     plan_from_scores,
+    reduce_each_layer,
     refit_each_layer,
     score_states,
 )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .narrowing import Narrowing, StatesLeft
 
 Model = TypeVar("Model")
+MATRICES = 12  # of the size of a layer's moments: Gramians, their roots and what follows from them
 
 
 def prune(
@@ -142,6 +144,7 @@ def mask(model: Model, plan: Plan, *, adapter: Adapter | None = None) -> Model:
     (6, 3)
     """
     _check_plan(plan, layers_of(model, adapter))
+    plan.need_old_states("so there is nothing to silence; `shrink` writes the new states")
     if plan.features is not None:
         raise InputError("The plan prunes features too, which cannot be silenced; `shrink` removes them.")
     return _carry_out(model, plan, adapter, remove=False)
@@ -178,13 +181,16 @@ def convert(model: Any, plan: Plan | None = None, *, adapter: Adapter | None = N
     for path, C in plan.C.items():
         (ours,) = layers_of(converted[path]).values()
         replace(ours, path=path).refit(np.ones(C.shape[2], bool), C, plan.D_change[path])
+    for path, reduced in plan.new.items():
+        (ours,) = layers_of(converted[path]).values()
+        replace(ours, path=path).write(reduced.system)
     for layer in converted.values():
         mark_pruned(layer)
     return converted
 
 
 def _carry_out(model: Model, plan: Plan, adapter: Adapter | None, *, remove: bool) -> Model:
-    """Return a copy with the C and D of a plan that is known to be the model's; states are removed or silenced.
+    """Return a copy with the C and D or new states of a plan that is known to be the model's, others gone or silent.
 
     Each family hears of it once, so that models that keep a record of what was done to them can do so.
     """
@@ -194,7 +200,9 @@ def _carry_out(model: Model, plan: Plan, adapter: Adapter | None, *, remove: boo
         keep = plan.keep[path]
         if path in plan.C:
             layer.refit(keep, plan.C[path], plan.D_change[path])
-        if remove:
+        if path in plan.new:
+            layer.write(plan.new[path].system)
+        elif remove:
             layer.shrink(keep)
         else:
             layer.mask(keep)
@@ -275,6 +283,12 @@ class Pruning(Generic[Model]):
         check_request(self._method, self.limits, self.seed)
         if self.width != "auto":
             check_ratio(self.width, "width")
+        if self._method.reduce is not None and (self.width or self.data is not None):
+            raise InputError(
+                f"{self._method.name!r} makes new states from a model's parameters, and data re-fit the states that "
+                "were there: leave out data and width (on the command line --calibrate, --width, --operations), or "
+                "take the surgeon, which prunes further with data."
+            )
         self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
         self.limits.check(self.systems)
         self.batches = None if self.data is None else take(self.data, self.sequences)
@@ -295,9 +309,11 @@ class Pruning(Generic[Model]):
     @property
     def memory(self) -> int:
         """Bytes that planning takes at most, the model and its data left aside; known before any work is done."""
-        if self.batches is None and not self._method.refits:
+        if self.batches is None and not self._method.refits and self._method.reduce is None:
             return 0
         sizes = [moment_bytes(system) for system in self.systems.values()]
+        if self._method.reduce is not None:
+            return MATRICES * max(sizes)
         work = max(elimination_bytes(system) for system in self.systems.values())
         if self.batches is None:
             return sum(sizes) + work
@@ -334,10 +350,11 @@ class Pruning(Generic[Model]):
         return plan if left is None else replace(plan, features=self.narrowing.choose(left))
 
     def choose_states(self, ratio: float) -> Plan:
-        """Decide which states go, and leave the others as they are."""
+        """Decide which states go, and leave the others as they are, or have the method make new ones."""
         check_ratio(ratio)
         name = method_name(self._method, with_data=self.batches is not None)
-        return plan_from_scores(self.systems, self.scores, ratio, self._method.allocation, name, self.limits)
+        plan = plan_from_scores(self.systems, self.scores, ratio, self._method.allocation, name, self.limits)
+        return plan if self._method.reduce is None else reduce_each_layer(plan, self.systems, self._method, self.limits)
 
     def plan_each_layer(self, ratio: float) -> Plan:
         """Decide what `make_plan` does: where the method re-fits, each layer on the inputs of the unpruned model."""

@@ -2,6 +2,7 @@ import base64
 import json
 import re
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 
@@ -77,6 +78,19 @@ def test_the_page_knows_which_states_stay(results):
                 keep = keep_of(point, [system.n for system in systems.values()])
                 np.testing.assert_array_equal(np.concatenate(keep), np.concatenate(list(plan.keep.values())))
                 assert point["states"] == [2 * part.sum() for part in keep]
+
+
+def test_new_states_are_not_shown_among_the_old_ones(results, tmp_path):
+    """The page has the poles of the unpruned model; a plan that makes others is linked, and marks none of those."""
+    shutil.copytree(results.folder, tmp_path / "results")
+    for path in (tmp_path / "results" / "plans").rglob("last-*.safetensors"):
+        old = sp.Plan.load(path)
+        found = sp.read(sp.load(results.checkpoint_file(path.parent.name)))
+        sp.make_plan(found, old.ratio, sp.BALANCED).save(path)
+    content = collect_data(type(results).read(tmp_path / "results"), tmp_path)
+    points = [point for model in content["models"] for point in model["curves"]["last"][1:]]
+    assert points
+    assert all("plan" in point and "keep" not in point for point in points)
 
 
 def test_the_page_refers_to_nothing_outside_itself(page):

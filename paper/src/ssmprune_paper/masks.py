@@ -56,7 +56,9 @@ def collect(results: Results) -> Masks:
         for curve in method_curves(results, name).values():
             for cell, *_ in curve.cells.values():
                 if results.plan_path(cell).is_file():
-                    masks[place(cell)] = results.plan(cell).keep
+                    plan = results.plan(cell)
+                    if not plan.new:  # else its states are not among those that were there
+                        masks[place(cell)] = plan.keep
                 elif place(cell) in known:
                     masks[place(cell)] = known[place(cell)]
     return masks

@@ -5,7 +5,7 @@ import pytest
 
 import ssmprune as sp
 from flax_oracle import LAST, build, golden
-from ssmprune.methods import Evidence
+from ssmprune.methods import AIRE, Evidence
 from ssmprune.sweeps import approaches
 from ssmprune_paper.baselines.as_released import AIRE_AS_RELEASED, LAST_AS_RELEASED, aire_as_released, last_as_released
 
@@ -73,7 +73,7 @@ def test_the_papers_scores_rank_two_directions_otherwise():
     system = sp.DiagonalSystem.from_discrete(poles=[0.9, 0.5], B=[[1], [1]], C=C)
     keep = {
         method.name: sp.make_plan({"ssm": system}, 0.5, method).keep["ssm"].tolist()
-        for method in (sp.LAST, LAST_AS_RELEASED, sp.AIRE, AIRE_AS_RELEASED)
+        for method in (sp.LAST, LAST_AS_RELEASED, AIRE, AIRE_AS_RELEASED)
     }
     assert keep["last"] == [False, True]
     assert keep["last-as-released"] == [True, False]

@@ -1,9 +1,9 @@
 """Methods: which states go.
 
 A method is a row of one grid. A *criterion* scores the states of a layer, an *allocation* compares layers, and a method
-may *re-fit* what stays. `criterion` has eight criteria, `allocation` four allocations, `method` says what a method
-is and which have names. Scores are logarithms, because those of one model can span more than a float
-holds.
+may *re-fit* what stays, or make new states in place of the old. `criterion` has eight criteria, `allocation` four
+allocations, `balanced` the reduction that makes new states, `method` says what a method is and which have names. Scores
+are logarithms, because those of one model can span more than a float holds.
 """
 
 from .allocation import (
@@ -18,9 +18,11 @@ from .allocation import (
     pooled,
     uniform,
 )
+from .balanced import Reduced
 from .criterion import Evidence
 from .method import (
     AIRE,
+    BALANCED,
     GLOBAL_HINF,
     GLOBAL_MAGNITUDE,
     LAMP,
@@ -36,6 +38,7 @@ from .method import (
 
 __all__ = [
     "AIRE",
+    "BALANCED",
     "GLOBAL_HINF",
     "GLOBAL_MAGNITUDE",
     "LAMP",
@@ -48,6 +51,7 @@ __all__ = [
     "Evidence",
     "Masks",
     "Method",
+    "Reduced",
     "Scores",
     "criteria",
     "descending",

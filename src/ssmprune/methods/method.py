@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ..arrays import Mask
+from ..core.system import DiagonalSystem
 from ..registry import Registry
 from .allocation import Allocation, layer_adaptive, layer_share, pooled, uniform
+from .balanced import Reduced, hankel, truncate
 from .criterion import Criterion, elimination, energy, h2, hinf, hinf_unit_B, magnitude, pair_hinf, random
 
 DESCRIPTIONS = {
@@ -19,6 +22,7 @@ DESCRIPTIONS = {
     "aire": "The average energy of each state's response instead of its largest gain, otherwise as LAST.",
     "random": "States at random, the same share of every layer.",
     "last+refit": "LAST's choice, and the states that stay are re-fitted on sample inputs.",
+    "balanced": "Balanced truncation: new states instead of a choice among the old ones.",
     "surgeon": "Removes, one by one, the state whose work others can best take over on sample inputs; re-fits them.",
 }
 
@@ -28,7 +32,8 @@ class Method:
     """How states are scored within a layer and compared between layers, and whether those that stay are re-fitted.
 
     A re-fit takes over what the pruned states carried. It works on data, or without any on white noise. `prune` with
-    data re-fits whatever the method.
+    data re-fits whatever the method. A method that does not choose states but makes new ones has a `reduce`: the scores
+    then only say how many states each layer, or channel, is left with.
 
     >>> from ssmprune import pooled
     >>> slowest = Method("slowest", lambda system, evidence: system.log_poles.real, pooled)
@@ -40,11 +45,12 @@ class Method:
     criterion: Criterion
     allocation: Allocation
     refits: bool = False
+    reduce: Callable[[DiagonalSystem, Mask], Reduced] | None = None  # (layer, as many states as may stay)
     description: str = field(default="", repr=False, compare=False)  # a sentence for lists and pages
 
 
 def _method(name: str, criterion: Criterion, allocation: Allocation, refits: bool = False) -> Method:
-    return Method(name, criterion, allocation, refits, DESCRIPTIONS[name])
+    return Method(name, criterion, allocation, refits, description=DESCRIPTIONS[name])
 
 
 LAST = _method("last", hinf, layer_adaptive)
@@ -56,6 +62,7 @@ LAMP = _method("lamp", magnitude, layer_adaptive)
 AIRE = _method("aire", h2, layer_adaptive)
 RANDOM = _method("random", random, uniform)
 LAST_REFITTED = _method("last+refit", hinf, layer_adaptive, refits=True)
+BALANCED = replace(_method("balanced", hankel, layer_adaptive), reduce=truncate)
 SURGEON = _method("surgeon", elimination, pooled, refits=True)
 _WITH_NAMES = tuple(value for value in list(vars().values()) if isinstance(value, Method))
 _CRITERIA: Registry[Criterion] = Registry(

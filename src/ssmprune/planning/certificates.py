@@ -19,16 +19,18 @@ from .plan import Plan
 class Certificate:
     """What pruning does to one layer's output: |y - y'| <= exact |u| <= bound |u| for every input u.
 
-    |.| is the root of a signal's energy. `paper` is the expression of the paper's equation 4 as a norm, the root of
-    the sum of the removed states' squared norms. It is no bound: equal states add up, their squares do not. It knows
-    no refit, so a re-fitted layer has none. `paper_model` is that of its equation 8, the same times the gains of all
-    other layers: no bound either, since D, norms, gates and residuals are not in it.
+    |.| is the root of a signal's energy. `bound` is the method's where it makes new states (for balanced truncation
+    twice the sum of the Hankel singular values that are cut off), else the sum of what the states contribute. `paper`
+    is the expression of the paper's equation 4 as a norm, the root of the sum of the removed states' squared norms. It
+    is no bound: equal states add up, their squares do not. It knows no refit and no new states, so such a layer has
+    none. `paper_model` is that of its equation 8, the same times the gains of all other layers: no bound either, since
+    D, norms, gates and residuals are not in it.
     """
 
     gain: float  # H-infinity norm of the layer before, without D
     exact: float  # H-infinity norm of the difference between the layer before and after
     theta: float  # frequency in [0, π] at which it is attained
-    bound: float  # sum of the norms of what each stored state contributes to the difference
+    bound: float  # the method's, or the sum of the norms of what each stored state contributes to the difference
     paper: float | None
     paper_model: float | None
     measured: float | None  # root of the share of the layer's output energy that is lost on calibration data
@@ -56,7 +58,10 @@ def certify(
     plan.check(systems)
     lost = {} if moments is None else energy_lost_by_plan(plan, systems, moments)
     comparisons = {layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}
-    return certify_comparisons(systems, comparisons, lost, unfitted=systems.keys() - plan.C.keys())
+    unfitted = systems.keys() - plan.C.keys() - plan.new.keys()
+    certificates = certify_comparisons(systems, comparisons, lost, unfitted)
+    bounds = {layer: reduced.bound for layer, reduced in plan.new.items()}
+    return certificates | {layer: replace(certificates[layer], bound=bound) for layer, bound in bounds.items()}
 
 
 def certify_comparisons(
@@ -128,7 +133,9 @@ def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -
 
 
 def _compare_plan(plan: Plan, layer: str, system: DiagonalSystem) -> Comparison:
-    """Return what a plan does to a layer: the same states, read out with C - C'."""
+    """Return what a plan does to a layer: the same states, read out with C - C', or old and new states side by side."""
+    if layer in plan.new:
+        return compare(system, plan.new[layer].system, np.zeros(system.outputs))
     C = np.array(system.C)
     kept = plan.keep[layer]
     C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -15,7 +16,7 @@ from ..core.least_squares import RIDGE, take_over
 from ..core.moments import Moments, moments_of, white_noise
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
-from ..methods import LAST, Allocation, Evidence, Method, Scores
+from ..methods import LAST, Allocation, Evidence, Method, Reduced, Scores
 from ..methods.allocation import descending, exact, highest
 from .plan import Fingerprints, Plan
 
@@ -71,13 +72,17 @@ class Limits:
 
     def round_up(self, keep: Mask, system: DiagonalSystem, scores: Real) -> Mask:
         """Bring back the best pruned states until the number kept is a multiple of `round_to`, or all are kept."""
-        missing = -int(keep.sum()) % (self.round_to // math.gcd(self.round_to, system.states_per_entry))
+        missing = self.missing(system.select(keep))
         if missing == 0:
             return keep
         pruned = np.where(keep, -1, np.arange(len(keep)))[descending(scores)]
         keep = keep.copy()
         keep[pruned[pruned >= 0][:missing]] = True
         return keep
+
+    def missing(self, system: DiagonalSystem) -> int:
+        """Return how many stored states a system lacks to a multiple of `round_to`."""
+        return -system.n % (self.round_to // math.gcd(self.round_to, system.states_per_entry))
 
     def _caps(self) -> Mapping[str, float]:
         """Return the caps by layer; a single cap for all layers stands under the name of the field."""
@@ -128,6 +133,8 @@ def make_plan(
     scores = score_states(systems, method, evidence)
     name = method_name(method, with_data=moments is not None)
     plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
+    if method.reduce is not None:
+        return reduce_each_layer(plan, systems, method, limits)
     if method.refits:
         return refit_each_layer(plan, systems, moments)
     return replace(plan, sequences=max((layer_evidence.sequences for layer_evidence in evidence.values()), default=0))
@@ -145,7 +152,8 @@ def score_states(systems: Mapping[str, DiagonalSystem], method: Method, evidence
     """Return the log-scores (n,) that a method gives the states of every layer."""
     scores = {}
     for layer, system in systems.items():
-        scores[layer] = found = np.asarray(method.criterion(system, evidence[layer]), np.float64)
+        with _naming(layer):
+            scores[layer] = found = np.asarray(method.criterion(system, evidence[layer]), np.float64)
         if found.shape != (system.n,) or np.isnan(found).any():
             raise InputError(
                 f"The criterion of {method.name!r} must return {system.n} numbers for layer {layer!r}, none of them "
@@ -195,6 +203,22 @@ def plan_from_scores(
     )
 
 
+def reduce_each_layer(plan: Plan, systems: Mapping[str, DiagonalSystem], method: Method, limits: Limits) -> Plan:
+    """Return a plan whose pruned layers have new states, at most as many as it keeps, by a method that makes such."""
+    keep, new = dict(plan.keep), {}
+    for layer, system in systems.items():
+        if method.reduce is None or keep[layer].all():
+            continue
+        with _naming(layer):
+            small, bound = method.reduce(system, keep[layer])
+        new[layer] = Reduced(_add_silent(small, limits.missing(small)), bound)
+        best = [state for state in descending(plan.scores[layer]) if keep[layer][state]]
+        keep[layer] = np.isin(np.arange(system.n), best[: new[layer].system.n])
+    reduced = replace(plan, keep=keep, new=new)
+    reduced.check(systems)
+    return reduced
+
+
 def refit_each_layer(
     plan: Plan,
     systems: Mapping[str, DiagonalSystem],
@@ -215,6 +239,7 @@ def refit_each_layer(
     (array([False,  True]), array([[[3.]]]))
     """
     plan.check(systems)
+    plan.need_old_states("and a re-fit needs states that were in the model")
     if not is_number(ridge) or not 0 <= ridge < np.inf:  # also false for NaN
         raise InputError(f"ridge is a share of energy that counts as noise, at least 0; got {ridge!r}.")
     measured = moments_of(systems, moments)
@@ -254,6 +279,26 @@ def check_request(method: Method, limits: Limits, seed: int) -> None:
 def method_name(method: Method, with_data: bool) -> str:
     """Return the name of a method for a plan, which says so if the method re-fits without data."""
     return method.name if with_data or not method.refits else f"{method.name} without data"
+
+
+@contextmanager
+def _naming(layer: str) -> Iterator[None]:
+    """Let errors name the layer."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"Layer {layer!r}: {error}") from error
+
+
+def _add_silent(system: DiagonalSystem, count: int) -> DiagonalSystem:
+    """Return a system with so many more states, which do nothing."""
+    return replace(
+        system,
+        log_poles=np.append(system.log_poles, np.full(count, -1)),
+        B=np.pad(system.B, ((0, count), (0, 0))),
+        C=np.pad(system.C, ((0, 0), (0, 0), (0, count))),
+        channel=None if system.channel is None else np.pad(system.channel, (0, count)),
+    )
 
 
 def _check_systems(systems: object) -> None:

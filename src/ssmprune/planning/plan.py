@@ -16,10 +16,12 @@ from ..arrays import Complex, Mask, Real, from_parts, is_count, is_share, to_par
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..files import check_format, load_tensors, save_tensors
-from ..methods import Masks, Scores
+from ..methods import Masks, Reduced, Scores
 
 FORMAT, VERSION = "ssmprune-plan", 1
 WITH_FEATURES = 2  # the version of plans that also prune features, which older readers must not take for others
+WITH_NEW_STATES = 3  # the same, of plans that make new states
+FIELDS = ("channels", "gain", "backward_delay", "has_D")  # of a system, beside its arrays
 
 
 class Fingerprints(Mapping[str, str]):
@@ -68,7 +70,8 @@ class Plan:
     """Keep-masks for every layer of one model, one entry per stored state (a conjugate pair is one entry).
 
     `scores` are the criterion's log-scores; `fingerprints` tell the model the plan was made for. A plan whose kept
-    states take over what the others carried also has, for those layers, their new `C` and what to add to `D`.
+    states take over what the others carried also has, for those layers, their new `C` and what to add to `D`. A plan
+    that makes `new` states instead has the layers' new systems; its masks then say no more than how many there are.
     `ratio` is the share that was asked for; the table of a plan says what was reached.
 
     >>> import ssmprune as sp
@@ -87,6 +90,7 @@ class Plan:
     C: dict[str, Complex] = field(default_factory=dict)  # {layer: (directions, outputs, kept)}; (directions, 1, kept)
     D_change: dict[str, Real] = field(default_factory=dict)  # {layer: (outputs,)}
     sequences: int = 0  # of data on which the states were chosen or re-fitted
+    new: dict[str, Reduced] = field(default_factory=dict)  # {layer: its new system and the bound of what is lost}
     features: Features | None = None  # of the model without the states that go; None where all stay
 
     def __post_init__(self) -> None:
@@ -109,6 +113,12 @@ class Plan:
                     f"{change.shape}."
                 )
             C.flags.writeable = change.flags.writeable = False
+        for layer, (system, bound) in self.new.items():
+            if system.n != (kept := int(self.keep[layer].sum())) or not 0 <= bound < np.inf:
+                raise InputError(
+                    f"Layer {layer!r} keeps {kept} states, so it needs a system of {kept} new states and a finite "
+                    f"bound; got {system} and {bound}."
+                )
 
     @property
     def total(self) -> int:
@@ -136,6 +146,9 @@ class Plan:
                     f"Layer {layer!r} has {system.n} stored states, the plan was made for {len(self.keep[layer])}; "
                     "make a new plan for this model."
                 )
+            if layer in self.new and _signature(self.new[layer].system) != _signature(system):
+                new = self.new[layer].system
+                raise InputError(f"The new states of layer {layer!r} are those of {new}, and the layer is {system}.")
             same = isinstance(self.fingerprints, Fingerprints) and self.fingerprints.systems[layer] is system
             if not same and system.fingerprint != self.fingerprints[layer]:
                 raise InputError(
@@ -144,15 +157,23 @@ class Plan:
                 )
 
     def apply(self, systems: Mapping[str, DiagonalSystem]) -> dict[str, DiagonalSystem]:
-        """Return the sub-systems that stay, with their new C where the plan has one (`D_change` is beside them)."""
+        """Return what stays, with a new C or new states where the plan has any (`D_change` is beside them)."""
         self.check(systems)
         kept = {layer: system.select(self.keep[layer]) for layer, system in systems.items()}
-        return {layer: replace(system, C=self.C.get(layer, system.C)) for layer, system in kept.items()}
+        kept = {layer: replace(system, C=self.C.get(layer, system.C)) for layer, system in kept.items()}
+        return kept | {layer: reduced.system for layer, reduced in self.new.items()}
+
+    def need_old_states(self, otherwise: str) -> None:
+        """Refuse a plan that makes new states; `otherwise` says what cannot be done with them."""
+        if self.new:
+            raise InputError(f"A plan by {self.method!r} makes new states in place of the old, {otherwise}.")
 
     def difference(self, other: Plan) -> dict[str, list[int]]:
         """Return, per layer, the indices of the states on which two plans for one model disagree."""
         if self.fingerprints != other.fingerprints:
             raise InputError("The two plans were made for different models, so their states cannot be compared.")
+        for plan in (self, other):
+            plan.need_old_states("so there are none on which it could agree with others")
         return {layer: np.flatnonzero(keep ^ other.keep[layer]).tolist() for layer, keep in self.keep.items()}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -175,7 +196,7 @@ class Plan:
         title = f"{self.method} at {self.ratio:.0%}"
         if abs(self.reached - self.ratio) > 0.01:
             title = f"{self.method} at {self.reached:.0%} (asked for {self.ratio:.0%})"
-        title += ", C and D re-fitted" if self.C else ""
+        title += ", C and D re-fitted" if self.C else ", new states" if self.new else ""
         title += f", {self.features}" if self.features else ""
         return title + (f", on {self.sequences} sequences" if self.sequences else "")
 
@@ -195,10 +216,7 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as one safetensors file, complete or not at all."""
-        layers = [
-            {"name": layer, "fingerprint": self.fingerprints[layer], "states_per_entry": self.states_per_entry[layer]}
-            for layer in self.keep
-        ]
+        layers = [self._describe(layer) for layer in self.keep]
         about = {"method": self.method, "ratio": self.ratio, "layers": layers}
         if self.sequences:
             about["sequences"] = self.sequences
@@ -206,12 +224,24 @@ class Plan:
         tensors |= {f"scores/{layer}": scores for layer, scores in self.scores.items()}
         tensors |= {f"C/{layer}": to_parts(C) for layer, C in self.C.items()}
         tensors |= {f"D_change/{layer}": change for layer, change in self.D_change.items()}
-        version = VERSION
+        tensors |= {
+            name: array for layer, reduced in self.new.items() for name, array in _arrays(layer, reduced.system).items()
+        }
+        version = WITH_NEW_STATES if self.new else VERSION
         if self.features is not None:
             version, units = WITH_FEATURES, self.features.units
             tensors |= {"features": self.features.keep} | ({} if units is None else {"units": units})
             tensors |= {f"narrow/{name}": array for name, array in self.features.arrays.items()}
         save_tensors(path, tensors, {"format": FORMAT, "version": str(version), "plan": json.dumps(about)})
+
+    def _describe(self, layer: str) -> dict[str, Any]:
+        """Return what a file says of a layer beside its arrays."""
+        about: dict[str, Any] = {"name": layer, "fingerprint": self.fingerprints[layer]}
+        about["states_per_entry"] = self.states_per_entry[layer]
+        if layer in self.new:
+            system, bound = self.new[layer]
+            about["new"] = {name: getattr(system, name) for name in FIELDS} | {"bound": bound}
+        return about
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
@@ -222,7 +252,8 @@ class Plan:
             )
         tensors, texts = load_tensors(path)
         features = _features(tensors)
-        check_format(path, texts, FORMAT, VERSION if features is None else WITH_FEATURES)
+        expected = WITH_NEW_STATES if any(name.startswith("new_") for name in tensors) else VERSION
+        check_format(path, texts, FORMAT, expected if features is None else WITH_FEATURES)
         try:
             about = json.loads(texts["plan"])
             ratio, sequences = about["ratio"], about.get("sequences", 0)  # absent where a plan has seen no data
@@ -240,6 +271,9 @@ class Plan:
                 C={layer: _readout(tensors[f"C/{layer}"]) for layer in refitted},
                 D_change={layer: tensors[f"D_change/{layer}"] for layer in refitted},
                 sequences=_checked("the number of sequences", sequences, is_count(sequences), "a whole number"),
+                new={
+                    layer: _reduced(layer, entry["new"], tensors) for layer, entry in layers.items() if "new" in entry
+                },
                 features=features,
             )
         except InputError:
@@ -259,6 +293,27 @@ def _features(tensors: Mapping[str, NDArray[Any]]) -> Features | None:
             )
     arrays = {name.removeprefix("narrow/"): array for name, array in tensors.items() if name.startswith("narrow/")}
     return Features(keep, units, arrays)
+
+
+def _signature(system: DiagonalSystem) -> tuple[float, ...]:
+    """Return what a system has in common with those that can stand in its place."""
+    multi_siso = system.channel is not None
+    return system.inputs, system.outputs, system.directions, system.gain, system.backward_delay, multi_siso
+
+
+def _arrays(layer: str, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a layer's new states as a file holds them."""
+    arrays = {f"new_{name}/{layer}": to_parts(getattr(system, name)) for name in ("log_poles", "B", "C")}
+    return arrays if system.channel is None else arrays | {f"new_channel/{layer}": system.channel}
+
+
+def _reduced(layer: str, about: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Reduced:
+    """Return a layer's new states from a file."""
+    log_poles, B, C = (_readout(tensors[f"new_{name}/{layer}"]) for name in ("log_poles", "B", "C"))
+    fields = {name: about[name] for name in FIELDS}
+    return Reduced(
+        DiagonalSystem(log_poles, B, C, tensors.get(f"new_channel/{layer}"), **fields), float(about["bound"])
+    )
 
 
 def _readout(parts: NDArray[Any]) -> Complex:

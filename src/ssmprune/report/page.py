@@ -132,7 +132,7 @@ def _point(
     if path.is_file():
         plan = results.plan(cell)
         plan.check(layers)  # whole, and of this model
-        keep = plan.keep
+        keep = None if plan.new else plan.keep  # the page has the poles that were there
         words = ["ssmprune", "prune", results.entry(cell.checkpoint)["file"], "--from-plan", str(path)]
         point |= {
             "plan": quote(Path(os.path.relpath(path, folder)).as_posix()),

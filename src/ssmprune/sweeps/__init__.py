@@ -1,8 +1,7 @@
 """Sweeps: all checkpoints pruned by all approaches at all ratios, and evaluated.
 
 `sweeping` runs a sweep, killed and resumed at will; `runners` runs its cells, here or on a Ray cluster; `store` is the
-folder of results. `approaches` are the ways of pruning that are compared, `balanced` the one that makes new states.
-`timing` measures calls that take turns.
+folder of results. `approaches` are the ways of pruning that are compared. `timing` measures calls that take turns.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from ..errors import names_that_need_torch
 from .approaches import Approach, PruneStates, Rebuild, Subject
 from .approaches import default as default_approaches
 from .approaches import get as get_approach
-from .balanced import balanced_truncation, rewrite
 from .store import FULL, Cell, Key, Results, Writer, open_results
 
 if TYPE_CHECKING:
@@ -50,8 +48,6 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Subject",
     "default_approaches",
     "get_approach",
-    "balanced_truncation",
-    "rewrite",
     # its results
     "FULL",
     "Cell",

@@ -18,7 +18,6 @@ from ..planning.plan import Plan
 from ..pruning import Pruning, shrink
 from ..registry import Registry
 from ..tasks.task import Split
-from .balanced import balanced_truncation, rewrite
 from .store import FULL, Key
 
 if TYPE_CHECKING:
@@ -131,11 +130,6 @@ _APPROACHES: Registry[Approach] = Registry(
     shipped=[
         PruneStates(
             "surgeon-without-data", SURGEON, description="The surgeon with white noise in place of sample inputs."
-        ),
-        Rebuild(
-            "balanced",
-            lambda model, ratio, seed: rewrite(model, lambda systems: balanced_truncation(systems, ratio)),
-            description="Balanced truncation: new states instead of a choice among the old ones.",
         ),
     ],
     check=_refuse_name_of_method,

@@ -49,7 +49,10 @@ class Schedule:
             )
         if self.every < 1:
             raise InputError(f"The number of steps between two cuts is at least 1; got {self.every}.")
-        one_of("method", self.method, named())
+        if one_of("method", self.method, named()).reduce is not None:
+            raise InputError(
+                f"{self.method!r} makes new states, for which an optimiser has no history; choose another."
+            )
 
     def ratio(self, step: int, steps: int) -> float:
         """Return the share of the states that is gone when `step` of `steps` begins."""

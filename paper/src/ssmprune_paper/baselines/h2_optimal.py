@@ -2,14 +2,15 @@
 
 The squared H2 norm of G - G' is the energy of the difference of the impulse responses, or of the outputs under white
 noise. Between diagonal systems it has a closed form, a sum over pairs of poles, and so has its gradient. Descent starts
-at balanced truncation (see `balanced`) and ends in a local optimum near it, never above it, as any method of this kind
-does ([Sakamoto2025] descends on the same error). Poles are kept as exp(-exp(a) + iθ), which is stable.
+at balanced truncation (`ssmprune.BALANCED`) and ends in a local optimum near it, never above it, as any method of this
+kind does ([Sakamoto2025] descends on the same error). Poles are kept as exp(-exp(a) + iθ), which is stable.
 
 The two directions of a bidirectional layer count side by side, as in balanced truncation.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
@@ -18,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ssmprune.adapters import Adapter
+from ssmprune.adapters import Adapter, layers_of
 from ssmprune.core import ChannelLayout, DiagonalSystem
-from ssmprune.methods import Allocation, layer_adaptive
-from ssmprune.sweeps import balanced_truncation, rewrite
+from ssmprune.methods import BALANCED, Allocation, layer_adaptive
+from ssmprune.planning import make_plan
 
 Model = TypeVar("Model")
 STEPS = 200  # of descent
@@ -32,18 +33,21 @@ def h2_optimal_model(
     model: Model, ratio: float, allocation: Allocation = layer_adaptive, *, adapter: Adapter | None = None
 ) -> Model:
     """Return a copy of a model of our own layers, each reduced by `h2_optimal`; D stays."""
-    return rewrite(model, lambda systems: h2_optimal(systems, ratio, allocation), adapter)
+    other = copy.deepcopy(model)
+    layers = layers_of(other, adapter)
+    systems = {path: layer.read() for path, layer in layers.items()}
+    for path, system in h2_optimal(systems, ratio, allocation).items():
+        if system is not systems[path]:
+            layers[path].write(system)
+    return other
 
 
 def h2_optimal(
     systems: Mapping[str, DiagonalSystem], ratio: float, allocation: Allocation = layer_adaptive
 ) -> dict[str, DiagonalSystem]:
-    """Return systems with as many states in each layer as `balanced_truncation` leaves, at most as far in H2 norm."""
-    truncated = balanced_truncation(systems, ratio, allocation)
-    return {
-        layer: system if system is systems[layer] else descend(system, systems[layer])
-        for layer, system in truncated.items()
-    }
+    """Return systems with as many states in each layer as balanced truncation leaves, at most as far in H2 norm."""
+    plan = make_plan(systems, ratio, replace(BALANCED, allocation=allocation))
+    return dict(systems) | {layer: descend(reduced.system, systems[layer]) for layer, reduced in plan.new.items()}
 
 
 def descend(start: DiagonalSystem, target: DiagonalSystem, steps: int = STEPS) -> DiagonalSystem:

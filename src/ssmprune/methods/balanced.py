@@ -1,4 +1,4 @@
-"""Balanced truncation, the classical model reduction: new states instead of a choice among the old ones.
+"""Balanced truncation [Moore1981], the classical model reduction: new states instead of a choice among the old ones.
 
 A layer is a real system with two dimensions per stored state, z = [Re x, Im x]. Its controllability Gramian P says
 how far white noise drives z, its observability Gramian Q how much of z reaches the outputs; both have closed forms for
@@ -11,90 +11,90 @@ same states go from both; the bound then holds for each direction, and twice it 
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from ..adapters import Adapter, layers_of
 from ..arrays import Complex, Mask, Real
 from ..core.moments import weights, white_noise
-from ..core.system import DiagonalSystem
+from ..core.system import DiagonalSystem, states_have
 from ..errors import InputError
-from ..methods import Allocation, layer_adaptive
-from ..planning.make import Limits, check_ratio
+from .criterion import Evidence
 
-Model = TypeVar("Model")
-# A real system in diagonal form, an entry for two conjugate poles or a real pole: poles (r,), B (r, inputs) and C
-# (directions, outputs, r); the output is Re(C x).
-RealSystem = tuple[Complex, Complex, Complex]
 FAINTEST = 1e-8  # of the largest σ: what is below is rounding, and is always cut off
 SKEWEST = 1e6  # largest condition number of the eigenvectors: single precision bears no more
+INSTEAD = "Use a method that chooses among the states there are, such as LAST."
 
 
-def rewrite(
-    model: Model,
-    reduce: Callable[[Mapping[str, DiagonalSystem]], Mapping[str, DiagonalSystem]],
-    adapter: Adapter | None = None,
-) -> Model:
-    """Return a copy of a model whose layers compute the systems that `reduce` makes of theirs; D stays."""
-    other = copy.deepcopy(model)
-    layers = layers_of(other, adapter)
-    systems = {path: layer.read() for path, layer in layers.items()}
-    for path, system in reduce(systems).items():
-        if system is not systems[path]:
-            layers[path].write(system)
-    return other
+class Reduced(NamedTuple):
+    """A smaller system in place of a layer's, and how much the gain of their difference is at most."""
+
+    system: DiagonalSystem
+    bound: float
 
 
-def balanced_truncation(
-    systems: Mapping[str, DiagonalSystem], ratio: float, allocation: Allocation = layer_adaptive
-) -> dict[str, DiagonalSystem]:
-    """Return systems with the share `ratio` fewer states, in all; a layer that loses none stays as it is.
+class RealSystem(NamedTuple):
+    """A real system in diagonal form, an entry for two conjugate poles or a real pole; the output is Re(C x)."""
 
-    The allocation compares Hankel singular values squared, two per state. A stored state holds two conjugate
-    poles or a real pole, so a layer whose truncated system has real poles is cut off a little earlier.
+    poles: Complex  # (r,)
+    B: Complex  # (r, inputs)
+    C: Complex  # (directions, outputs, r)
+    order: int  # its dimension: two for conjugate poles
+
+
+def hankel(system: DiagonalSystem, evidence: Evidence) -> Real:
+    """Return the logarithms of the squared Hankel singular values, two added up for each state, the largest first.
+
+    They are those of the layer, or of each of its channels, and belong to no state in particular: a criterion for
+    `truncate`, which makes new states.
+
+    >>> system = DiagonalSystem.from_discrete(poles=[0.5j, 0.9j], B=[[1], [1]], C=[[1, 1]])
+    >>> np.exp(hankel(system, Evidence.without_data(system)) / 2).round(2)
+    array([4.33, 0.45])
+    """
+    return Balanced.of(system).scores
+
+
+def truncate(system: DiagonalSystem, keep: Mask) -> Reduced:
+    """Return the balanced truncation to as many states, in each channel, as `keep` (n,) marks there.
+
+    A stored state holds two conjugate poles or a real pole, so a system with real poles is cut off a little earlier.
 
     >>> near = DiagonalSystem.from_discrete(poles=[0.5, 0.5001], B=[[1], [1]], C=[[1, 1]], gain=2)
-    >>> balanced_truncation({"ssm": near}, ratio=0.5)["ssm"].poles.round(3)
-    array([0.5+0.j])
+    >>> small, bound = truncate(near, np.array([True, False]))
+    >>> small.poles.round(3), bound < 1e-6
+    (array([0.5+0.j]), True)
     """
-    check_ratio(ratio)
-    balanced = {layer: Balanced.of(layer, system) for layer, system in systems.items()}
-    scores = {layer: coordinates.scores for layer, coordinates in balanced.items()}
-    stay = {layer: Limits().stay(layer, systems[layer], score) for layer, score in scores.items()}
-    keep = allocation(scores, ratio, stay)
-    return {
-        layer: systems[layer] if keep[layer].all() else coordinates.cut(keep[layer])
-        for layer, coordinates in balanced.items()
-    }
+    return Balanced.of(system).cut(keep)
 
 
 @dataclass(frozen=True, eq=False)
 class Balanced:
     """A layer in balanced coordinates; problems are its channels, or the whole of a MIMO layer."""
 
-    layer: str
     system: DiagonalSystem
     sigma: Real  # (problems, 2 slots): Hankel singular values, descending
     into: Real  # (problems, 2 slots, 2 slots): from features to balanced coordinates
     back: Real  # (problems, 2 slots, 2 slots)
+    rounding: Real  # (problems,): what may be lost beside 2 Σ σ, by σ too faint to tell and by digits
 
     @classmethod
-    def of(cls, layer: str, system: DiagonalSystem) -> Balanced:
+    def of(cls, system: DiagonalSystem) -> Balanced:
         """Balance by the square-root method: P = RRᵀ, Q = LLᵀ, LᵀR = UΣVᵀ; into = Σ^-½ UᵀLᵀ and back = RVΣ^-½."""
         if system.unstable_states.any():
-            raise InputError(f"Layer {layer!r} has unstable poles, so it cannot be balanced; use another method.")
-        R, L = _root(controllability(system)), _root(observability(system))
+            poles = f"{states_have(system.unstable_states)} a pole on or outside the unit circle"
+            raise InputError(f"{poles}, so the layer cannot be balanced. {INSTEAD}")
+        P, Q = controllability(system), observability(system)
+        R, L = _root(P), _root(Q)
         U, sigma, Vt = np.linalg.svd(L.swapaxes(1, 2) @ R)
-        sigma[sigma <= FAINTEST * sigma[:, :1]] = 0
+        faint = sigma <= FAINTEST * sigma[:, :1]
+        rounding = 2 * np.sum(sigma * faint + FAINTEST * np.sqrt(np.einsum("gff,gff->gf", P, Q)), axis=1)
+        sigma[faint] = 0
         scale = np.divide(1, np.sqrt(sigma), out=np.zeros_like(sigma), where=sigma > 0)
-        return cls(
-            layer, system, sigma, (L @ U * scale[:, None]).swapaxes(1, 2), R @ Vt.swapaxes(1, 2) * scale[:, None]
-        )
+        into, back = (L @ U * scale[:, None]).swapaxes(1, 2), R @ Vt.swapaxes(1, 2) * scale[:, None]
+        return cls(system, sigma, into, back, rounding)
 
     @property
     def scores(self) -> Real:
@@ -103,13 +103,13 @@ class Balanced:
             score: Real = np.log(np.sum(self.sigma.reshape(len(self.sigma), -1, 2) ** 2, axis=2))
         return self.system.layout.gather(score)
 
-    def cut(self, keep: Mask) -> DiagonalSystem:
+    def cut(self, keep: Mask) -> Reduced:
         """Return a system with as many states in each problem as `keep` (n,) marks there, or slightly fewer."""
         layout, system = self.system.layout, self.system
         sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
         truncated = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
-        poles, B, C = zip(*truncated, strict=True)
-        return DiagonalSystem.from_discrete(
+        poles, B, C, orders = zip(*truncated, strict=True)
+        small = DiagonalSystem.from_discrete(
             np.concatenate(poles),
             np.concatenate(B),
             np.concatenate(C, axis=2) / system.gain,
@@ -117,21 +117,22 @@ class Balanced:
             channels=system.channels,
             gain=system.gain,
             backward_delay=system.backward_delay,
+            has_D=system.has_D,
         )
+        lost = [2 * values[order:].sum() for values, order in zip(self.sigma, orders, strict=True)]
+        return Reduced(small, system.directions * float((lost + self.rounding).max()))
 
     def _within(self, problem: int, size: int) -> RealSystem:
         """Return the largest truncated system of a problem that `size` stored states can hold."""
         most = min(2 * size, int(np.count_nonzero(self.sigma[problem])))
         for order in range(most, 0, -1):
             truncated = self._truncated(problem, order)
-            if truncated is not None and len(truncated[0]) <= size:
+            if truncated is not None and len(truncated.poles) <= size:
                 return truncated
-        if most or self.system.channel is None:
-            raise InputError(
-                f"Layer {self.layer!r} has no truncated system of {size} states that is stable and diagonal: "
-                "it is silent, or poles coincide. Use another method."
-            )
-        return self.system.poles[:0], self.system.B[:0], self.system.C[:, :, :0]
+        if most:
+            raise InputError(f"No truncated system of {size} states is stable and diagonal: poles coincide. {INSTEAD}")
+        system, left = self.system, size if self.system.channel is None else 0  # what is silent is as good as any
+        return RealSystem(system.poles[:left], system.B[:left], system.gain * system.C[:, :, :left], 0)
 
     def _truncated(self, problem: int, order: int) -> RealSystem | None:
         """Return the first balanced coordinates in diagonal form, or None where that is not stable or not possible."""
@@ -143,7 +144,7 @@ class Balanced:
         stored = poles.imag >= 0
         B = np.linalg.solve(vectors, (into @ _to_real(B)).astype(complex))[stored]
         C = (back.T @ C).transpose(0, 2, 1) @ vectors[:, stored] * np.where(poles.imag > 0, 2, 1)[stored]
-        return poles[stored], B, C
+        return RealSystem(poles[stored], B, C, order)
 
     @cached_property
     def _spread(self) -> tuple[Complex, Complex, Real]:
