@@ -113,7 +113,9 @@ def test_the_command_lines_of_the_readme_run(ssmprune, tmp_path, monkeypatch):
         result = ssmprune(*line, *shorter.get(line[0], []))
         assert result.returncode == 0, (line, result.stderr)
     ran = {line[0] for line in lines}
-    assert ran == {"inspect", "prune", "evaluate", "quantize", "recover", "export", "deploy", "sweep", "report"}
+    assert ran == {
+        *("inspect", "prune", "evaluate", "quantize", "recover", "export", "deploy", "verify", "sweep", "report")
+    }
 
 
 def test_the_readme_begins_with_what_a_stranger_wants():
