@@ -26,7 +26,8 @@ help:
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
-	@echo "make portable   the C file on other processors (qemu) and Cortex-M4, with Debian's cross compilers (installed as root, once)"
+	@echo "make portable   the C file on other processors (qemu) and Cortex-M4, and what docs/certified.md promises of it"
+	@echo "                (half an hour; Debian's compilers and checkers are installed as root, once)"
 	@echo "make format  let ruff fix what it can"
 
 $(READY): pyproject.toml paper/pyproject.toml constraints.txt
@@ -100,14 +101,15 @@ bench: $(READY)
 	$(PY) benchmarks/run.py
 
 portable: $(READY)
-	command -v qemu-aarch64-static aarch64-linux-gnu-gcc arm-none-eabi-gcc arm-linux-gnueabi-gcc \
-		riscv64-linux-gnu-gcc s390x-linux-gnu-gcc clang || \
+	(for tool in qemu-aarch64-static aarch64-linux-gnu-gcc arm-none-eabi-gcc arm-linux-gnueabi-gcc \
+		riscv64-linux-gnu-gcc s390x-linux-gnu-gcc clang cppcheck valgrind; do command -v $$tool || exit 1; done) || \
 		(apt-get update -qq && apt-get install -qq --no-install-recommends qemu-user-static gcc-arm-none-eabi \
 		libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabi \
 		libc6-dev-armel-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-s390x-linux-gnu \
-		libc6-dev-s390x-cross clang)
+		libc6-dev-s390x-cross clang cppcheck valgrind)
 	$(PY) scripts/portable.py
 	$(PY) scripts/same_bits.py
+	$(PY) scripts/certify.py
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix .

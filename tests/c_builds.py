@@ -11,7 +11,8 @@ from ssmprune.deploy.c import export_c
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+WARNINGS = "all extra pedantic conversion shadow double-promotion vla undef float-equal cast-qual strict-prototypes"
+STRICT = ("-std=c99", *(f"-W{name}" for name in f"{WARNINGS} missing-prototypes error".split()))
 
 
 def make(seed, family, **options):

@@ -56,12 +56,18 @@ def random_models():
 
 
 def shrunk_models():
-    """Unequal layers, unequal channels, channels and whole layers without states."""
+    """Unequal layers, unequal channels, channels and whole layers without states; channels with many."""
     wide = make(50, "s4d", pooling="mean")
     torch.manual_seed(3)
     full = Classifier(Config("s4d", inputs=2, outputs=4, width=11, states=(40, 0), bidirectional=True)).eval()
     both = Classifier(Config("s5", inputs=2, outputs=4, width=6, states=(12, 7), bidirectional=True)).eval()
+    many = [
+        Classifier(Config("s4d", inputs=2, outputs=3, width=5, states=(35, 10), bidirectional=bidirectional)).eval()
+        for bidirectional in (False, True)
+    ]
     return {
+        "many_s4d": many[0],  # seven states a channel: four slots at once, then two, then one
+        "many_s4d_both": many[1],
         "shrunk_s4d": sp.prune(wide, 0.8),
         "shrunk_s4d_both": sp.prune(full, 0.7),
         "shrunk_s5_both": sp.prune(both, 0.6),
@@ -319,13 +325,14 @@ def test_lengths_beyond_the_sequence_read_nothing_beyond_it(pooling, padding, tm
     export_c(model, tmp_path / "m.c")
     main = """#include "m.h"
 #include <stdlib.h>
+#include <string.h>
 int main(void) {
     float *w = malloc(M_WORKSPACE(3) * sizeof *w), *in = calloc(3 * M_INPUTS, sizeof *in);
     float *a = calloc(3 * M_OUTPUTS, sizeof *a), *b = calloc(3 * M_OUTPUTS, sizeof *b);
     int bad = 0;
-    a[0] = 7.0f, m_run(w, in, 3, 0, a), bad += a[0] != 7.0f, m_run(w, in, 0, 0, a), bad += a[0] != 7.0f;
-    m_run(w, in, 3, 3, a), m_run(w, in, 3, 99, b);
-    for (int i = 0; i < 3 * M_OUTPUTS; i++) bad += a[i] != b[i];
+    a[0] = 7.0f, m_run(w, in, 3, 0, a), bad += memcmp(a, &(const float){7.0f}, sizeof *a) != 0;
+    m_run(w, in, 0, 0, a), bad += memcmp(a, &(const float){7.0f}, sizeof *a) != 0;
+    m_run(w, in, 3, 3, a), m_run(w, in, 3, 99, b), bad += memcmp(a, b, 3 * M_OUTPUTS * sizeof *a) != 0;
     free(w), free(in), free(a), free(b);
     return bad;
 }

@@ -82,9 +82,9 @@ def test_masked_states_are_left_out():
     assert len(sources(model).c) < whole
 
 
-def bare_engine(model, folder):
+def bare_engine(model, folder, calls=True):
     """Write the engine with all its branches, and the files that it includes."""
-    writer = source.Writer(numbers_of(model), calls=True)
+    writer = source.Writer(numbers_of(model), calls=calls)
     sizes = {
         "public_sizes.h": source.defines(writer.features | writer.public_sizes()),
         "sizes.h": source.defines(writer.sizes()),

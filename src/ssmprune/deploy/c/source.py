@@ -253,6 +253,7 @@ class Writer:
         each_step = config.pooling == "none"
         more = " (first and last layers and rows of up to 8 weights: 8)" if self.features["FOUR_BITS"] else ""
         rows = 2 + sum(self.features[name] for name in ("PRENORM", "NEEDS_G"))
+        widest = max([self.row, *self.drives]) if self.s5 or self.features["GATED"] else 0
         return {
             "FAMILY": config.family.upper(),
             "DEPTH": config.depth,
@@ -260,7 +261,7 @@ class Writer:
             "PAIRS": " ".join(map(str, config.states)),
             "BITS": f"{self.numbers.bits} bits" + more,
             "STATE_BYTES": self.state_bytes,
-            "STACK": FLOAT * (max([self.row, *self.drives]) + rows * self.row),
+            "STACK": FLOAT * (widest + rows * self.row),
             "TAKEN_OUT": FLOAT * self._longest()[1],
             "UNPACKED": 2 * FLOAT * self._longest()[0] * packing.PANEL,
             "A_STEP": "one token" if config.tokens else "MODEL_INPUTS numbers",

@@ -376,7 +376,9 @@ typedef struct {
 #if PRENORM
     float u[BLOCK * ROW];
 #endif
+#if S5 || GATED
     float v[BLOCK * WIDEST];
+#endif
     float y[BLOCK * ROW];
 #if NEEDS_G
     float g[BLOCK * ROW];
@@ -406,9 +408,9 @@ static float moment(const float *x, float center, int power) {
 /* Every step to mean 0 and variance 1 over its features, then scaled and shifted. */
 static void normalise(const layer *l, const float *DISTINCT x, float *DISTINCT out, int steps) {
     for (int t = 0; t < steps; t++, x += ROW, out += ROW) {
-        const float mean = moment(x, 0, 1) / WIDTH;
-        const float inverse = 1 / sqrtf(moment(x, mean, 2) / WIDTH + NORM_EPS);
-        for (int i = 0; i < ROW; i++) out[i] = (x[i] - mean) * inverse * l->scale[i] + l->shift[i];
+        const float center = moment(x, 0, 1) / WIDTH;
+        const float inverse = 1 / sqrtf(moment(x, center, 2) / WIDTH + NORM_EPS);
+        for (int i = 0; i < ROW; i++) out[i] = (x[i] - center) * inverse * l->scale[i] + l->shift[i];
     }
 }
 #else
@@ -656,7 +658,7 @@ static void add_up(float *total, int16_t *rounded_off, const float *x, int steps
     for (int i = 0; i < ROW; i++) {
         const float before = total[i], more = sum[i] + (float)rounded_off[i] * (ROUNDED * fabsf(before));
         const float after = before + more, unit = ROUNDED * fabsf(after);
-        const float units = unit > 0.0f ? (more - (after - before)) / unit : 0.0f;
+        const float units = (more - (after - before)) / (unit > 0.0f ? unit : 1.0f); /* no branch; 0 if `after` is */
         total[i] = after;
         rounded_off[i] = (int16_t)(fabsf(units) < 32767.0f ? (int)(units + 32768.5f) - 32768 : 0); /* the nearest */
     }
