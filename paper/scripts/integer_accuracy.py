@@ -4,18 +4,18 @@ Every checkpoint, whole and pruned by the surgeon by the ratio that results/quan
 whole numbers from the inputs to the logits, on its test set, by the compiled engines. Surgeon, rounding and ranges are
 calibrated on 200 unlabelled training sequences. Overflows cannot occur; saturated activations are counted by the
 reference on the sequences that the model's history names. Finished rows are kept in results/integers.jsonl, so it
-resumes. --examples takes a fixed random part of a test set; the table says how many.
+resumes.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept_rows import CHECKPOINTS, RESULTS, Row, measure_all, read_rows
 from numpy.typing import NDArray
 
 import ssmprune as sp
@@ -24,16 +24,13 @@ from ssmprune.files import write_atomically
 from ssmprune.models.classifier import Classifier
 from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
-from ssmprune.tasks.task import Split, fewer
+from ssmprune.tasks.task import Split
 from ssmprune.training.calibration_inputs import unlabelled_batches
 
-ROOT = Path(__file__).parents[1]
-RATIOS = ROOT / "results" / "quantised.jsonl"
-ROWS, TABLE = ROOT / "results" / "integers.jsonl", ROOT / "results" / "integers.md"
+RATIOS = RESULTS / "quantised.jsonl"
+ROWS, TABLE = RESULTS / "integers.jsonl", RESULTS / "integers.md"
 SEQUENCES, BATCH = 200, 100
 COLUMNS = ("checkpoint", "pruned", "examples", "float", "whole numbers", "lost", "answers equal", "saturated")
-
-Row = dict[str, Any]
 
 
 def answers(model: Classifier, split: Split) -> NDArray[np.int64]:
@@ -61,15 +58,17 @@ def measure(model: Classifier, data: list[Any], split: Split) -> Row:
     }
 
 
-def measure_checkpoint(name: str, ratio: float, root: Path, examples: int | None) -> Row:
-    """Measure one checkpoint at one ratio."""
-    path = ROOT / "checkpoints" / f"{name}.safetensors"
-    model, task = sp.load(path), cards.task_of(path)
-    data = unlabelled_batches(task.load("train", root), SEQUENCES)
-    if ratio:
-        work = sp.Pruning(model, data=data)
-        model = work.shrink(work.plan(ratio))
-    return {"checkpoint": name, "pruned": ratio, **measure(model, data, fewer(task.load("test", root), examples))}
+def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
+    """Measure one checkpoint at the ratios that are missing."""
+    ratios = {row["pruned"] for row in read_rows(RATIOS) if row["checkpoint"] == name}
+    path = CHECKPOINTS / f"{name}.safetensors"
+    for ratio in sorted(ratios - {row["pruned"] for row in finished}):
+        model, task = sp.load(path), cards.task_of(path)
+        data = unlabelled_batches(task.load("train", root), SEQUENCES)
+        if ratio:
+            work = sp.Pruning(model, data=data)
+            model = work.shrink(work.plan(ratio))
+        yield {"pruned": ratio, **measure(model, data, task.load("test", root))}
 
 
 def write_table(rows: list[Row]) -> None:
@@ -97,24 +96,5 @@ def write_table(rows: list[Row]) -> None:
     write_atomically(TABLE, (text + "\n").encode())
 
 
-def main() -> None:
-    """Measure what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--examples", type=int, help="of each test set; all unless given")
-    arguments = parser.parse_args()
-    wanted = [json.loads(line) for line in RATIOS.read_text().splitlines()]
-    finished: list[Row] = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    there = {(row["checkpoint"], row["pruned"]) for row in finished}
-    for name in arguments.names or sorted({row["checkpoint"] for row in wanted}):
-        for ratio in sorted(row["pruned"] for row in wanted if row["checkpoint"] == name):
-            if (name, ratio) not in there:
-                finished.append(measure_checkpoint(name, ratio, arguments.data, arguments.examples))
-                write_atomically(ROWS, "".join(json.dumps(row) + "\n" for row in finished).encode())
-                write_table(finished)
-                print(finished[-1], flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    measure_all(__doc__ or "", ROWS, rows_of, write_table)

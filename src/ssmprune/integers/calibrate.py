@@ -34,8 +34,9 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
     reference = Reference(whole)
     first = batches[0]
     few = first.rows(slice(max(2, CHECKED // first.x.shape[1]) // 2 * 2))
-    ours = reference(whole.units.samples(few.x.numpy()), few.lengths).argmax(-1)
-    same = int((ours == model(few.x, few.lengths).argmax(-1).numpy()).sum())
+    ours = reference(whole.units.samples(few.x.cpu().numpy()), few.lengths).argmax(-1)
+    floats = model(few.x.to(next(model.parameters()).device), few.lengths).argmax(-1)
+    same = int((ours == floats.cpu().numpy()).sum())
     model.record(
         f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {len(few.x)} of them "
         f"{reference.saturated} of {reference.activations} numbers saturate, {same} of {ours.size} answers are the same"
@@ -51,11 +52,12 @@ def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None = N
     def note(name: str, values: Tensor) -> None:
         largest[name] = max(largest.get(name, 0.0), float(values.abs().max()))
 
+    device = next(model.parameters()).device
     for part in in_slices(batches):
-        lengths = None if part.lengths is None else part.lengths.long()
-        padding = model.padding(part.x, lengths)
-        note("input", part.x)
-        x = model.encoder(part.x)
+        inputs, lengths = part.x.to(device), None if part.lengths is None else part.lengths.to(device).long()
+        padding = model.padding(inputs, lengths)
+        note("input", inputs)
+        x = model.encoder(inputs)
         for place, block in enumerate(model.blocks):
             note("stream", x)
             x = _through(block, x, padding, lambda name, values, path=f"layers.{place}": note(f"{path}.{name}", values))
