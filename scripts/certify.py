@@ -59,7 +59,7 @@ BUILDS = (("-U__SSE__",), (), ("-mavx2",), ("-mavx2", "-DMODEL_BLOCK=1"))  # 1, 
 CORTEX_M4 = ("arm-none-eabi-gcc", "-std=c99", "-O2", "-mcpu=cortex-m4", "-mthumb")
 CORTEX_M4 += ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-DMODEL_BLOCK=1")
 # Bytes of flash, of a stream's state, and of all frames together, with Debian 12's gcc 12.2; smaller is welcome.
-PINNED = {"smnist-s5": (74_304, 988, 2_552), "smnist-s4d": (47_200, 10_948, 1_840)}
+PINNED = {"smnist-s5": (74_292, 988, 2_544), "smnist-s4d": (47_180, 10_948, 1_840)}
 
 
 def contract_models() -> dict[str, Classifier]:
@@ -79,12 +79,14 @@ def check_warnings(models: Mapping[str, Classifier], folder: Path) -> str:
 def check_analyser(models: Mapping[str, Classifier], folder: Path) -> str:
     """Let gcc follow the paths of every fifth model, which takes it long.
 
-    It takes vectors of words for words of two bits, so shifts are checked in a build without vectors.
+    It does not understand arrays of vectors: words of two bits, it says, that nobody has set. So two of its checks are
+    made in the build without vectors alone, which has the same loops.
     """
     names = [f"{name}.c" for name in models][::5]
     analyse = ["gcc", "-std=c99", "-O1", "-fanalyzer", "-Werror", "-c", *BOTH]
-    run([*analyse, "-Wno-analyzer-shift-count-overflow", *names], folder)
+    not_of_vectors = (f"-Wno-analyzer-{name}" for name in ("shift-count-overflow", "use-of-uninitialized-value"))
     run([*analyse, "-U__SSE__", *names], folder)
+    run([*analyse, *not_of_vectors, *names], folder)
     return f"{len(names)} models: gcc -fanalyzer finds nothing"
 
 
