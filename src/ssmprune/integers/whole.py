@@ -224,8 +224,9 @@ class _Deriver:
 def factor(ratio: Array | float, most: int = 2**31 - 1) -> Factor:
     """Return whole numbers and the one shift with which they come closest to `ratio`, numbers / 2^shift.
 
-    >>> factor(0.75)
-    Factor(numbers=array(1610612736), shift=array(31))
+    >>> numbers, shift = factor(0.75)
+    >>> int(numbers), int(shift)
+    (1610612736, 31)
     """
     top = float(np.max(np.abs(ratio), initial=0.0))
     if not top < 2**29:

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ssmprune import make_plan
 from ssmprune.adapters import Adapter, layers_of
 from ssmprune.core import ChannelLayout, DiagonalSystem
 from ssmprune.methods import BALANCED, Allocation, layer_adaptive
-from ssmprune.planning import make_plan
 
 Model = TypeVar("Model")
 STEPS = 200  # of descent
