@@ -22,7 +22,7 @@ help:
 	@echo "make docs    the pages as a site in site/; a warning is an error"
 	@echo "make wheel-test     build the wheel, install it into a new environment, run the README and the tutorial there"
 	@echo "make oldest-test    the fast tests with the lowest versions that pyproject.toml allows (Python 3.11)"
-	@echo "make browser-test   the report in Debian's chromium (installed as root, once)"
+	@echo "make browser-test   the report and exported models in Debian's chromium (installed as root, once)"
 	@echo "make screenshots    pictures of the report for the docs, REPORT=$(REPORT)"
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"

@@ -234,7 +234,7 @@ def test_the_ending_of_an_export_is_its_format(ssmprune, checkpoint, tmp_path):
     assert f"From: {checkpoint.name} (SHA-256 {digest})." in (tmp_path / "model.h").read_text()
     refused = ssmprune("export", checkpoint, "--out", tmp_path / "other.tflite")
     assert refused.returncode == 2
-    assert "The ending of --out says the format, .c, .onnx, .pt2; got 'other.tflite'." in " ".join(
+    assert "The ending of --out says the format, .c, .html, .onnx, .pt2; got 'other.tflite'." in " ".join(
         refused.stderr.split()
     )
     assert not (tmp_path / "other.tflite").exists()

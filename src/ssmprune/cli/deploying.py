@@ -34,7 +34,7 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
     "accuracy": ("accuracy", "{:.2%}"),
     "with 95 % confidence": ("interval", "{0[0]:.1%} to {0[1]:.1%}"),
 }
-FORMATS = {".c": "c", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
+FORMATS = {".c": "c", ".html": "wasm", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
 
 
 @Parameter(name="*")
@@ -54,9 +54,9 @@ class ExportOptions:
     """Where to write a model, and for which use."""
 
     out: Annotated[Path, Parameter(alias="-o")]
-    """Its ending says the format: .c, .onnx or .pt2 (torch.export)."""
+    """Its ending says the format: .c, .html (a page that runs it, with .wasm and .js), .onnx or .pt2 (torch.export)."""
     mode: str = "sequence"
-    """sequence, or stream: one step at a time, state in and state out. C has both."""
+    """sequence, or stream: one step at a time, state in and state out. C has both; pages stream."""
 
 
 @Parameter(name="*")
@@ -98,9 +98,9 @@ def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
 
 
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
-    """Write a model as one C99 file with its header, or as a graph in real arithmetic for any batch size and length."""
+    """Write a model as a C99 file with its header, a page for browsers, or a graph for any batch size and length."""
     prepare(checkpoint)
-    from ..deploy import bundle
+    from ..deploy import bundle, wasm
     from ..deploy.onnx import export_onnx, export_torch
 
     out = options.out
@@ -110,6 +110,9 @@ def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
     if format == "c":
         bundle.write_c(model, out, checkpoint, cards.about_task(checkpoint))
         mode, sizes = "sequence and stream", bundle.sizes_of_c(model, out)
+    elif format == "wasm":
+        task = cards.read_card(checkpoint).get("task")
+        mode, sizes = "stream", {**wasm.write_page(model, out, task, bundle.origin_of(checkpoint))}
     else:
         (export_onnx if format == "onnx" else export_torch)(model, out, mode=mode)
         sizes = {"bytes": out.stat().st_size}

@@ -1,8 +1,9 @@
 """Models for where they run.
 
 `c` writes a model as one C99 file with its header, `build` compiles C for this machine and keeps the libraries,
-`compiled` calls them, and chooses between them and torch; `verify` compares a C file with its checkpoint. `onnx` writes
-graphs in real arithmetic for other runtimes. `bundle` writes all of these forms into one folder.
+`compiled` calls them, and chooses between them and torch; `verify` compares a C file with its checkpoint. `wasm` makes
+a page for browsers of the same C. `onnx` writes graphs in real arithmetic for other runtimes. `bundle` writes a
+checkpoint, its C and its graph into one folder.
 
 Functions are imported when they are asked for, so that `import ssmprune` does not import torch.
 """

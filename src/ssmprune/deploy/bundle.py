@@ -46,8 +46,13 @@ def new_bundle(folder: Path, name: str, model: Classifier, about: str = "") -> I
 
 def write_c(model: Classifier, path: Path, checkpoint: Path, about: str = "") -> None:
     """Write a model as C whose header names the checkpoint, with its digest, and what else is known about it."""
+    export_c(model, path, origin=origin_of(checkpoint, about))
+
+
+def origin_of(checkpoint: Path, about: str = "") -> str:
+    """Return where an exported model comes from."""
     digest = sha256(checkpoint.read_bytes()).hexdigest()
-    export_c(model, path, origin=f"{checkpoint.name} (SHA-256 {digest}). {about}".removesuffix(". "))
+    return f"{checkpoint.name} (SHA-256 {digest}). {about}".removesuffix(". ")
 
 
 def sizes_of_c(model: Classifier, path: Path) -> dict[str, int | None]:
