@@ -109,6 +109,7 @@ portable: $(READY)
 		libc6-dev-s390x-cross clang cppcheck valgrind)
 	$(PY) scripts/portable.py
 	$(PY) scripts/same_bits.py
+	$(PY) scripts/count_instructions.py
 	$(PY) scripts/certify.py
 
 format: $(READY)

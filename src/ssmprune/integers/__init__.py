@@ -1,4 +1,4 @@
-"""Models in whole numbers, and the numbers of models for the engines that are no torch.
+"""Models in whole numbers, and the numbers of models for engines other than torch.
 
 `numbers` reads a trained classifier: discretised in double precision, whole numbers where its weights are on a grid.
 `calibrate` sees how large its activations become, `whole` chooses units by that and turns the model into whole numbers

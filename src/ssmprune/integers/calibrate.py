@@ -41,7 +41,7 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
         f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {len(few.x)} of them "
         f"{reference.saturated} of {reference.activations} numbers saturate, {same} of {ours.size} answers are the same"
     )
-    model.grid = grid
+    model.grid = grid  # with the ranges, which go whenever something is recorded
 
 
 @torch.no_grad()

@@ -139,9 +139,8 @@ class Writer:
 
     def _array(self, name: str, values: Array, kind: str = "int32_t") -> str:
         """Add an array; a value that its type cannot hold is a fault of ours."""
-        items = [str(value) for value in np.asarray(values, np.int64).ravel().tolist()] or [
-            "0"
-        ]  # C has no empty arrays
+        numbers = np.asarray(values, np.int64).ravel().tolist() or [0]  # C has no empty arrays
+        items = [str(number) for number in numbers]
         assert (np.asarray(values).astype(np.dtype(kind.removesuffix("_t"))) == values).all(), name
         lines = ",\n    ".join(", ".join(items[at : at + PER_LINE]) for at in range(0, len(items), PER_LINE))
         self.arrays.append(f"static const {kind} {name}[{len(items)}] = {{\n    {lines}}};\n")
