@@ -1,9 +1,9 @@
 """How much faster is the same model in C, and what does pruning bring there?
 
-The shipped sMNIST S5, whole and shrunk with LAST, in floats and on 8 bits, and the shipped sMNIST S4D. One thread, CPU
-time: a step at batch 1 in torch, in onnxruntime and in C, and `run` over 784 steps against torch's forward at batch 50
-and 1. Then `sp.compile` on two threads, batch 50, against torch's bare matrix products on two threads, in wall-clock
-time.
+The shipped sMNIST S5, whole and shrunk with LAST, in floats, with weights of 8 bits and in whole numbers, and the
+shipped sMNIST S4D. One thread, CPU time: a step at batch 1 in torch, in onnxruntime and in C, and `run` over 784 steps
+against torch's forward at batch 50 and 1. Then `sp.compile` on two threads, batch 50, against torch's bare matrix
+products on two threads, in wall-clock time.
 
 A step at batch 1 uses every weight once, so it cannot take less time than reading the weights does, which is measured
 beside it; where these do not fit into a core's own cache (0.5 MB here), that is nearly all of a step in floats.
@@ -36,14 +36,14 @@ STEPS = {"torch": 20, "onnxruntime": 200}  # timed at once
 REPEATS = 10  # of what takes a millisecond or two: else a turn measures how cold its predecessor left the caches
 LOOP = """
 #include "model.h"
-void steps(const float *in, size_t length, float *out);
-void steps(const float *in, size_t length, float *out) {
+void steps(const model_input *in, size_t length, void *out);
+void steps(const model_input *in, size_t length, void *out) {
     model_state state;
     model_init(&state);
     for (size_t t = 0; t < length; t++) model_step(&state, in + t * MODEL_INPUTS, out);
 }
-void run(const float *in, size_t length, float *out);
-void run(const float *in, size_t length, float *out) {
+void run(const model_input *in, size_t length, void *out);
+void run(const model_input *in, size_t length, void *out) {
     model_state state;
     model_init(&state);
     model_run(&state, in, length, out);
@@ -86,7 +86,8 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
     calls["reading the weights alone"] = repeated(reading(parameters(model)))
     for ratio in RATIOS:
         small = sp.prune(model, ratio) if ratio else model
-        for bits, kind in (("", small), (", 8 bits", sp.quantize(small, 8))):
+        whole = sp.quantize(small, data=[x], arithmetic="integer")
+        for bits, kind in (("", small), (", 8 bits", sp.quantize(small, 8)), (", whole numbers", whole)):
             step, run = without_python(kind, x[0].numpy())
             calls[f"C step, {ratio:.0%} pruned{bits}"], calls[f"C run, {ratio:.0%} pruned{bits}"] = step, run
             fast, one = compile(kind, threads=1), x[:1].numpy()
@@ -102,6 +103,10 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
         "C step / reading its weights": (each["C step, 0% pruned"] / each["reading the weights alone"], None),
         "C step / C step on 8 bits, 80 %": (each["C step, 80% pruned"] / each["C step, 80% pruned, 8 bits"], None),
         "C run / C run on 8 bits, 80 %": (each["C run, 80% pruned"] / each["C run, 80% pruned, 8 bits"], None),
+        "C step / C step in whole numbers": (
+            each["C step, 0% pruned"] / each["C step, 0% pruned, whole numbers"],
+            None,
+        ),
     }
     if graph is not None:
         ratios["onnxruntime's step / C step"] = (each["onnxruntime's step"] / each["C step, 0% pruned"], 15)
@@ -177,7 +182,9 @@ def without_python(model: Classifier, x: np.ndarray) -> tuple[Call, Call]:
     """All steps one by one, and all at once, with nothing of Python between them."""
     text = sources(model)
     library = load({"model.c": text.c, "model.h": text.header, "loop.c": LOOP})
-    out = np.empty(model.config.outputs, np.float32)
+    out = np.empty(model.config.outputs, np.float32)  # or words of the same size
+    if text.units is not None:
+        x = np.ascontiguousarray(32767 * x, np.int16)
     where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, out))  # which hold the arrays
     step, run = (partial(call, where, ctypes.c_size_t(len(x)), answer) for call in (library.steps, library.run))
     return repeated(step), repeated(run)

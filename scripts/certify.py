@@ -19,18 +19,22 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+from same_bits import models as small_models
+from same_bits import write
 
 import ssmprune as sp
 from ssmprune.deploy.c import export_c
 from ssmprune.deploy.c.golden import golden_text
+from ssmprune.integers.whole import in_whole_numbers
 from ssmprune.models.classifier import Classifier
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "deploy")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/deploy", "tests/integers")]
 
 from test_c_certified import FUZZ, fuzz_program  # noqa: E402
 from test_c_contract import quantised, random_models, shrunk_models, trial  # noqa: E402
 from test_c_text import bare_engine  # noqa: E402
+from test_integers import whole_number_model  # noqa: E402
 
 from c_builds import STRICT  # noqa: E402
 
@@ -47,7 +51,7 @@ STEPS = """
 int main(int count, char **files) {
     static model_input in[200 * 64];
     static model_state state;
-    static float out[4096];
+    static LOGIT out[4096];
     FILE *file = count == 2 ? fopen(files[1], "rb") : NULL;
     if (!file || fread(in, sizeof in, 1, file) != 1) return 1;
     model_init(&state);
@@ -56,6 +60,9 @@ int main(int count, char **files) {
 }
 """
 BUILDS = (("-U__SSE__",), (), ("-mavx2",), ("-mavx2", "-DMODEL_BLOCK=1"))  # 1, 4 and 8 lanes
+ENGINE = ("engine.c", "end.c")  # what a model's files consist of
+VARIES = 0.01  # instructions of a step in whole numbers
+OVERFLOW_STEPS = 1_700_000  # of each of six models
 CORTEX_M4 = ("arm-none-eabi-gcc", "-std=c99", "-O2", "-mcpu=cortex-m4", "-mthumb")
 CORTEX_M4 += ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-DMODEL_BLOCK=1")
 # Bytes of flash, of a stream's state, and of all frames together, with Debian 12's gcc 12.2; smaller is welcome.
@@ -63,9 +70,10 @@ PINNED = {"smnist-s5": (74_292, 988, 2_544), "smnist-s4d": (47_180, 10_948, 1_84
 
 
 def contract_models() -> dict[str, Classifier]:
-    """Models with every choice that a config has, in floats and on 8 and 4 bits."""
+    """Models with every choice that a config has, in floats, on 8 and 4 bits, and in whole numbers."""
     floats = random_models() | shrunk_models()
-    return {**floats, **quantised(floats)}
+    integers = {f"integer_{name}": whole_number_model(model) for name, model in floats.items()}
+    return {**floats, **quantised(floats), **integers}
 
 
 def check_warnings(models: Mapping[str, Classifier], folder: Path) -> str:
@@ -114,33 +122,45 @@ def check_cppcheck(models: Mapping[str, Classifier], folder: Path) -> str:
 
 
 def check_branches(models: Mapping[str, Classifier], folder: Path) -> str:
-    """Count the branches of engine.c that models reach, in builds with 1, 4 and 8 lanes."""
-    taken: dict[tuple[int, str, int], list[int]] = {}  # by line, function it is in or inlined into, number of branches
-    lines: dict[int, int] = defaultdict(int)
+    """Count the branches of both engines that models reach; that in floats in builds with 1, 4 and 8 lanes."""
+    integers = {name: model for name, model in models.items() if in_whole_numbers(model)}
+    floats = {name: model for name, model in models.items() if name not in integers}
+    told = [branches(floats, folder, "engine.c", BUILDS), branches(integers, folder, "integer.c", ((),))]
+    return "; ".join(told)
+
+
+def branches(models: Mapping[str, Classifier], folder: Path, engine: str, builds: Iterable[tuple[str, ...]]) -> str:
+    """Count the lines and branches of an engine that no model reaches; there must be none."""
+    taken: dict[tuple[str, str, int], list[int]] = {}  # by line, function it is in or inlined into, number of branches
+    lines: dict[str, int] = defaultdict(int)
     for name, model in models.items():
-        for i, flags in enumerate(BUILDS):
+        for i, flags in enumerate(builds):
             for line in covered(model, folder / f"{name}_{i}", flags):
                 number, counts = line["line_number"], [branch["count"] for branch in line["branches"]]
                 lines[number] += line["count"]
                 before = taken.setdefault((number, line.get("function_name", ""), len(counts)), [0] * len(counts))
                 before[:] = [a + b for a, b in zip(before, counts, strict=True)]
     missed = sorted(number for number, count in lines.items() if not count)
-    branches = [count for counts in taken.values() for count in counts]
+    counted = [count for counts in taken.values() for count in counts]
     untaken = sorted({number for (number, *_), counts in taken.items() if not all(counts)})
-    reached = sum(count > 0 for count in branches)
-    print(f"  lines {len(lines) - len(missed)} of {len(lines)}, branches {reached} of {len(branches)}")
+    reached = sum(count > 0 for count in counted)
+    print(f"  {engine}: lines {len(lines) - len(missed)} of {len(lines)}, branches {reached} of {len(counted)}")
     if missed or untaken:
-        sys.exit(f"engine.c: lines {missed} are not reached, branches of lines {untaken} not taken")
-    return f"engine.c: all {len(lines)} lines and all {len(branches)} branches are reached"
+        sys.exit(f"{engine}: lines {missed} are not reached, branches of lines {untaken} not taken")
+    return f"{engine}: all {len(lines)} lines and all {len(counted)} branches are reached"
 
 
 def covered(model: Classifier, folder: Path, flags: Iterable[str]) -> list[dict]:
     """Run a model in the whole engine, and return gcov's lines of it."""
     folder.mkdir()
     bare_engine(model, folder, calls=False)
-    golden, expected = golden_text(model), "!= 0.0f"
-    if not flags:  # a test that fails, as none is right to the last digit
-        golden, expected = re.sub("(GOLDEN_BOUND) .*", r"\1 0.0f", golden), "< 0.0f"
+    golden, expected = golden_text(model), "!= 0"
+    if in_whole_numbers(model):
+        sizes = (folder / "sizes.h").read_text()  # of the steps that a mean counts, so few that they are reached
+        (folder / "sizes.h").write_text(sizes.replace("MOST_STEPS 2147483647u", "MOST_STEPS 19u"))
+        golden, expected = golden + "\n#define GOLDEN_OUT WRONG\nstatic const int32_t WRONG[GOLDEN_NUMBERS];", "== 0"
+    elif not flags:  # a test that fails, as none is right to the last digit
+        golden, expected = re.sub("(GOLDEN_BOUND) .*", r"\1 0.0f", golden), "< 0"
     (folder / "golden.h").write_text(golden)
     engine = (folder / "engine.c").read_text()  # inlined, a branch would count once for each call
     (folder / "engine.c").write_text(engine.replace("static inline __attribute__((always_inline))", "static"))
@@ -154,48 +174,75 @@ def covered(model: Classifier, folder: Path, flags: Iterable[str]) -> list[dict]
     run([*build, "engine.c", "try.c", "-lm", "-o", "try"], folder)
     run(["./try"], folder)
     told = run(["gcov", "--branch-probabilities", "--json-format", "--stdout", "try-engine.gcda"], folder)
-    (file,) = [file for file in json.loads(told)["files"] if file["file"] == "engine.c"]
-    return file["lines"]
+    found = [(file["file"], line) for file in json.loads(told)["files"] for line in file["lines"]]
+    return [line | {"line_number": f"{name}:{line['line_number']}"} for name, line in found if name in ENGINE]
 
 
 def check_readers(models: Mapping[str, Classifier], folder: Path) -> str:
     """Feed random bytes to the program's readers of numbers, tokens and samples, under sanitizers."""
-    for name in ("s5_2", "s5_5", "s5_1", "s5_3"):
+    kinds = ("s5_2", "s5_5", "s5_1", "s5_3")
+    for name in (*kinds, *(f"integer_{name}" for name in kinds)):
         print(f"  {name}: {run([str(fuzz_program(folder, name)), str(100 * FUZZ)], folder).strip()}")
     return f"{100 * FUZZ:,} inputs each: no reader stumbles"
 
 
 def check_work(models: Mapping[str, Classifier], folder: Path) -> str:
-    """Count the instructions of 200 steps (valgrind) on zeros, denormal, usual, large and infinite numbers."""
-    rng, size, seen, differ = np.random.default_rng(0), 200 * 64, 0, []
-    usual = rng.normal(size=size)
-    inputs = {"zero": 0 * usual, "denormal": 1e-41 * np.sign(usual), "usual": usual, "large": 1e9 * usual}
-    inputs |= {"largest": 3.4e38 * np.sign(usual), "nan": np.nan * usual}
+    """Count the instructions of 200 steps (valgrind): floats of any size, and samples of 16 bits.
+
+    In whole numbers, gcc makes branches of clamps; to avoid them would cost a Cortex-M 12 % more instructions.
+    """
+    usual, seen, varies, differ = np.random.default_rng(0).normal(size=200 * 64), 0, 0.0, []
+    floats = {"zero": 0 * usual, "denormal": 1e-41 * np.sign(usual), "usual": usual, "large": 1e9 * usual}
+    floats |= {"largest": 3.4e38 * np.sign(usual), "nan": np.nan * usual}
+    samples = {"zero": 0 * usual, "usual": 5000 * usual, "largest": 32767 * np.sign(usual), "least": -32768 + 0 * usual}
     (folder / "steps.c").write_text(STEPS)
     for name, model in models.items():
         if model.config.bidirectional or model.config.tokens:
             continue
         export_c(model, folder / "model.c")
-        run(["gcc", "-std=c99", "-O2", "-fno-math-errno", "steps.c", "model.c", "-lm", "-o", "steps"], folder)
+        whole = in_whole_numbers(model)
+        compiler = ["gcc", "-std=c99", "-O2", "-fno-math-errno", f"-DLOGIT={'int32_t' if whole else 'float'}"]
+        run([*compiler, "steps.c", "model.c", "-lm", "-o", "steps"], folder)
         counts = {}
-        for kind, numbers in inputs.items():
-            numbers.astype(np.float32).tofile(folder / "in")
-            line = [
-                "valgrind",
-                "--tool=cachegrind",
-                "--cache-sim=no",
-                "--cachegrind-out-file=/dev/null",
-                "./steps",
-                "in",
-            ]
-            told = run(line, folder, errors=True)
-            counts[kind] = int(re.search(r"I\s+refs:\s+([\d,]+)", told)[1].replace(",", ""))  # type: ignore[index]
-        if len(set(counts.values())) > 1:
+        for kind, numbers in (samples if whole else floats).items():
+            given = numbers.clip(-32768, 32767).astype(np.int16) if whole else numbers.astype(np.float32)
+            given.tofile(folder / "in")
+            counts[kind] = instructions(["./steps", "in"], folder)
+        spread = max(counts.values()) / min(counts.values()) - 1
+        if spread > (VARIES if whole else 0):
             differ.append(f"{name} takes more instructions for some inputs: {counts}")
-        seen += 1
+        varies, seen = max(varies, spread), seen + 1
     if differ:
         sys.exit("\n".join(differ))
-    return f"{seen} models: the same number of instructions for {', '.join(inputs)}"
+    return (
+        f"{seen} models: in floats the same number of instructions for {', '.join(floats)} numbers; in whole "
+        f"numbers, for {', '.join(samples)} samples, at most {varies:.2%} more than the fewest"
+    )
+
+
+def instructions(command: list[str], folder: Path) -> int:
+    """Return how many instructions a program takes."""
+    valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    told = run([*valgrind, *command], folder, errors=True)
+    return int(re.search(r"I\s+refs:\s+([\d,]+)", told)[1].replace(",", ""))  # type: ignore[index]
+
+
+def check_overflow(models: Mapping[str, Classifier], folder: Path) -> str:
+    """Let clang stop a file in whole numbers at the first number that does not fit, over 10^7 steps.
+
+    The file says where it makes 64 bits 32, by casts. Without them its sanitizer checks those places too.
+    """
+    steps = 0
+    for model in small_models().values():
+        macros = write(model, OVERFLOW_STEPS, folder)
+        text = (folder / "model.c").read_text()
+        (folder / "model.c").write_text(re.sub(r"\(int32_t\)(?=[a-z(])", "", text))
+        checks = "-fsanitize=undefined,implicit-signed-integer-truncation"
+        build = ["clang", "-std=c99", "-O2", "-w", checks, "-fsanitize-trap=all", *macros]
+        run([*build, "model.c", "driver.c", "-o", "program"], folder)
+        run(["./program"], folder)
+        steps += OVERFLOW_STEPS
+    return f"{steps:,} steps, random and extreme: no number overflows"
 
 
 def check_sizes(models: Mapping[str, Classifier], folder: Path) -> str:
@@ -233,6 +280,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Classifier], Path], str]] = {
     "branches": check_branches,
     "readers": check_readers,
     "work": check_work,
+    "overflow": check_overflow,
     "sizes": check_sizes,
 }
 

@@ -155,7 +155,7 @@ def last_logits(model: Classifier, last: int) -> str:
 
 
 def main() -> int:
-    """Print the matrix; 1 if a cell differs."""
+    """Print the matrix; 1 if a cell differs or cannot be tried."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--steps", type=int, default=20_000, help="of each model in each cell; a tenth for the shipped one"
@@ -175,7 +175,8 @@ def main() -> int:
             )
             for label, (compiler, runner) in PLACES.items():
                 if shutil.which(compiler[0]) is None or any(shutil.which(word) is None for word in runner):
-                    print(f"    {label}: not installed")
+                    print(f"    {label}: NOT INSTALLED; `make portable` installs it")
+                    differ += 1
                     continue
                 same = [printed(label, level, macros, folder) == wanted for level in LEVELS]
                 differ += len(same) - sum(same)

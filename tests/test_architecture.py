@@ -17,10 +17,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_605, 1_600, 130
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_620, 1_600, 130
 LARGER_ROOMS = {
-    "cli": 1_650,  # with `verify`, in floats and in whole numbers
-    "deploy": 1_740,  # with `verify`, and with pages for browsers
+    "cli": 1_670,  # with `verify`, and `deploy` in floats and in whole numbers
+    "deploy": 1_750,  # with `verify`, and with pages for browsers
     "adapters": 1_655,  # with the families that take new states
 }
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7

@@ -72,7 +72,7 @@ LINES = [
     ("sweep model.safetensors --task smnist --out out --seeds 0,one", "one"),
     # Names
     ("sweep model.safetensors --task smnist --out out --methods last,best --data data", "best"),
-    ("sweep model.safetensors --task smnist --out out --runner spark --data data", "spark"),
+    ("sweep model.safetensors --task smnist --out out --workers 0 --data data", "--workers"),
     ("sweep model.safetensors --task chess --out out", "chess"),
     ("prune model.safetensors --ratio 0.5 --method best --out out", "best"),
     ("prune model.safetensors --ratio 0.5 --method surgeonn --out out", "Did you mean surgeon?"),
@@ -85,7 +85,7 @@ LINES = [
     ("train smnist --out run --recipe tune --data data", "--from"),
     ("evaluate model.safetensors --task chess", "chess"),
     ("evaluate model.safetensors --task smnist --split final --data data", "final"),
-    ("sweep model.safetensors --task smnist --out out --engine ray --data data", "--runner ray"),
+    ("sweep model.safetensors --task smnist --out out --engine ray --data data", "ray"),
     ("evaluate model.safetensors --task smnist --engine gpu --data data", "gpu"),
     ("sweep model.safetensors --task smnist --out out --engine gpu --data data", "gpu"),
     ("demo --out picture.png --engine auto", "--engine"),

@@ -1,6 +1,6 @@
 """What embedded engineers ask of generated C and a test can answer fast; `scripts/certify.py` answers the rest.
 
-`python tests/deploy/test_c_certified.py` writes the golden files anew.
+`PYTHONPATH=tests python tests/deploy/test_c_certified.py` writes the golden files anew.
 """
 
 import re

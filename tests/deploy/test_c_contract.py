@@ -14,6 +14,7 @@ import torch
 import ssmprune as sp
 from c_builds import STRICT, Called, build, fed, make, program
 from ssmprune.deploy.c import export_c
+from ssmprune.integers.whole import in_whole_numbers
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.quantisation.quantise import quantize
@@ -206,11 +207,11 @@ TRIAL = """
 int try_{name}(void);
 int try_{name}(void) {{ /* all memory has the size that the header asks for, not a byte more */
     {kind} *in = malloc({length} * {stride} * sizeof *in);
-    float *out = malloc({outs} * sizeof *out), *logits = malloc({NAME}_OUTPUTS * sizeof *logits);
+    {logit} *out = malloc({outs} * sizeof *out), *logits = malloc({NAME}_OUTPUTS * sizeof *logits);
     for (int i = 0; i < {length} * {stride}; i++) in[i] = ({kind})({tokens} ? i % {NAME}_INPUTS : i % 11 - 5);
     {calls}
     {compare}
-    const int finite = isfinite(out[0]) != 0;
+    const int finite = isfinite((double)out[0]) != 0;
     free(in), free(out), free(logits);
     return finite;
 }}
@@ -218,7 +219,7 @@ int try_{name}(void) {{ /* all memory has the size that the header asks for, not
 STREAM = """{name}_state *s = malloc(sizeof *s);
     {name}_init(s), {name}_run(s, in, {length}, out), {name}_step(s, in, out), {name}_run(s, in, 1, NULL);
     free(s);"""
-WHOLE = """float *w = malloc({NAME}_WORKSPACE({length}) * sizeof *w);
+WHOLE = """{logit} *w = malloc({NAME}_WORKSPACE({length}) * sizeof *w);
     {name}_run(w, in, {length}, 20, out), {name}_run(w, in, 1, 1, out);
     free(w);"""
 
@@ -227,7 +228,8 @@ def trial(name, model):
     """C that calls everything a model has."""
     config = model.config
     words = {"name": name, "NAME": name.upper(), "length": LENGTH, "tokens": int(config.tokens)}
-    words |= {"kind": "int32_t" if config.tokens else "float", "stride": 1 if config.tokens else config.inputs}
+    words |= {"kind": f"{name}_input", "stride": 1 if config.tokens else config.inputs}
+    words["logit"] = "int32_t" if in_whole_numbers(model) else "float"
     each = config.width if config.retrieval else config.outputs
     words["outs"] = each * (LENGTH if config.pooling == "none" else 1)
     words["calls"] = (WHOLE if config.bidirectional else STREAM).format(**words)

@@ -16,6 +16,8 @@ from c_builds import STRICT, at, make
 from ssmprune.deploy.c import export_c, source
 from ssmprune.deploy.c.source import sources
 from ssmprune.integers.numbers import numbers_of
+from ssmprune.integers.source import Writer as WholeWriter
+from ssmprune.integers.whole import in_whole_numbers, whole_of
 from ssmprune.quantisation.quantise import quantize
 
 pytestmark = pytest.mark.slow
@@ -85,6 +87,9 @@ def test_masked_states_are_left_out():
 def bare_engine(model, folder, calls=True):
     """Write the engine with all its branches, and the files that it includes."""
     writer = source.Writer(numbers_of(model), calls=calls)
+    engine, header = "engine.c", "model.h"
+    if in_whole_numbers(model):
+        writer, engine, header = WholeWriter(whole_of(model), writer.features), "integer.c", "integer.h"
     sizes = {
         "public_sizes.h": source.defines(writer.features | writer.public_sizes()),
         "sizes.h": source.defines(writer.sizes()),
@@ -92,8 +97,8 @@ def bare_engine(model, folder, calls=True):
     }
     for name, text in sizes.items():
         (folder / name).write_text(text + "\n")
-    for name in ("engine.c", "model.h"):
-        shutil.copy(Path(source.__file__).parent / "engine" / name, folder)
+    for name, copy in ((engine, "engine.c"), (header, "model.h"), ("end.c", "end.c")):
+        shutil.copy(Path(source.__file__).parent / "engine" / name, folder / copy)
 
 
 @pytest.mark.parametrize("bits", [None, 8, 4])

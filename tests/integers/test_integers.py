@@ -255,9 +255,11 @@ def test_the_program_prints_the_reference(name, models, tmp_path):
     assert fed_to(path, b"", "--id")[1].startswith("ssmprune ")
     assert fed_to(path, b"", "--self-test")[1] == "0\n"
     assert fed_to(path, text, "--class")[1].split() == [str(best) for best in wanted.argmax(axis=1)]
-    for bad in (b"", b"0.5", b"99999", b"1 x", text + b" 7" * model.config.inputs * 129 + b" x"):
-        assert fed_to(path, bad)[0] == 1
-        assert "expected whole numbers from" in fed_to(path, bad)[2]
+    values = "tokens" if model.config.tokens else "whole numbers"
+    for bad, expected in ((b"", ", "), (b"0.5", ", "), (b"99999", " from "), (b"1 x", ", ")):
+        code, _, error = fed_to(path, bad)
+        assert code == 1
+        assert f"expected {values}{expected}" in error
     assert fed_to(path, b"1", "--float")[0] == 2
 
 
@@ -431,3 +433,23 @@ def test_the_command(ssmprune, tmp_path):
     other = found[0].replace(found[1], str(int(found[1]) // 2 + 1))
     (tmp_path / "w.c").write_text(text.replace(found[0], other))
     assert ssmprune("verify", str(tmp_path / "w.c")).returncode == 2
+
+
+@pytest.mark.slow
+def test_deploy_takes_pixels_and_its_card_says_so(ssmprune, tmp_path):
+    """Scale and offset are the task's; a self-test and `verify` agree, and the card has flash, state and stack."""
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=1, outputs=10, width=8, states=(6, 5))).eval()
+    sp.save(model, tmp_path / "model.safetensors")
+    words = ("--ratio", "0.5", "--calibrate", "smnist", "--sequences", "20", "--arithmetic", "integer")
+    result = ssmprune("deploy", tmp_path / "model.safetensors", *words, "--out", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    card = json.loads((tmp_path / "out" / "model.card.json").read_text())
+    assert (card["samples"]["scale"], card["samples"]["offset"]) == ([1 / 255], [0.0])
+    assert 1_000 < card["after"]["compiled_bytes"] < 30_000
+    assert 100 < card["after"]["stack_bytes"] < 10_000
+    assert (
+        card["after"]["state_bytes"] == 4 * 2 * sum(sp.load(tmp_path / "out" / "model.safetensors").config.states) + 72
+    )
+    assert "0.00392156863 and the offset 0" in (tmp_path / "out" / "model.h").read_text()
+    assert ssmprune("verify", tmp_path / "out" / "model.c").returncode == 0

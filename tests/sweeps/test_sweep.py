@@ -195,7 +195,7 @@ def test_a_refusal_is_recorded_and_not_tried_again(root, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_ray_workers_find_the_same_cells(root, tmp_path, results):
-    with runners.start("ray", workers=2) as ray:
+    with runners.start(2) as ray:
         found = swept(root, tmp_path, names=("one", "two"), runner=ray)
     assert found.by_key.keys() == results.by_key.keys()
     for key, cell in results.by_key.items():
@@ -211,7 +211,7 @@ def test_ray_workers_know_an_approach_from_a_file(root, tmp_path, monkeypatch):
         "APPROACH = Rebuild('mine', lambda model, ratio, seed: sp.prune(model, ratio))\n"
     )
     registry.add_module(file)
-    with runners.start("ray", workers=1) as ray:
+    with runners.start(1) as ray:
         found = swept(root, tmp_path / "out", Sweep(methods=["mine"], ratios=[0.5], examples=5), runner=ray)
     assert [cell.method for cell in found.cells] == [FULL, "mine"]
 
@@ -252,5 +252,3 @@ def test_wrong_checkpoints_and_folders_are_refused(root, tmp_path):
         entries([root / "one.safetensors", root / "." / "one.safetensors"])
     with pytest.raises(sp.InputError, match=r"no sweep\.json"):
         Results.read(tmp_path)
-    with pytest.raises(sp.InputError, match="no runner 'sun'"), runners.start("sun"):
-        pass

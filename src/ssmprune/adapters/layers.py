@@ -85,10 +85,7 @@ _OURS = (S5Adapter(), S4DAdapter())
 _TREES = (FlaxS5(), AnnotatedS4D(), MinimalLRU())
 _MODULES = (S5Pytorch(), LrnnxS5(), StateSpacesS4D(), StateSpacesDiag(), StateSpacesDPLR())
 _ADAPTERS: Registry[Adapter] = Registry(
-    "adapter",
-    Adapter,
-    "an object of a class derived from ssmprune.Adapter",
-    shipped=(*_OURS, *_TREES, *_MODULES),
+    "adapter", Adapter, "an object of a class derived from ssmprune.Adapter", shipped=(*_OURS, *_TREES, *_MODULES)
 )
 
 

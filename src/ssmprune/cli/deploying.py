@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,12 +25,18 @@ if TYPE_CHECKING:
     from ..tasks.task import Split
 
 Bits = Annotated[int, Parameter(converter=parse_whole_number, help="Bits per weight: 8 or 4.")]
+Arithmetic = Annotated[
+    Literal["float", "integer"],
+    Parameter(help="What the C computes with: floats, or whole numbers from the inputs to the logits."),
+]
 ROWS = {  # of the table that `deploy` prints, with the names of the card
     "states": ("states", "{:,}"),
     "features": ("width", "{:,}"),
     "parameters": ("parameters", "{:,}"),
     "checkpoint, bytes": ("checkpoint_bytes", "{:,}"),
+    "code and weights in C, bytes": ("compiled_bytes", "{:,}"),
     "state of a stream in C, bytes": ("state_bytes", "{:,}"),
+    "stack of a call in C, at most, bytes": ("stack_bytes", "{:,}"),
     "steps per second in C, one by one": ("steps_per_second", "{:,.0f}"),
     "accuracy": ("accuracy", "{:.2%}"),
     "with 95 % confidence": ("interval", "{0[0]:.1%} to {0[1]:.1%}"),
@@ -44,8 +51,7 @@ class QuantizeOptions(CalibrationOptions):
 
     out: Out
     bits: Bits = 8
-    arithmetic: Literal["float", "integer"] = "float"
-    """What the model computes with as C: floats, or whole numbers from the inputs to the logits."""
+    arithmetic: Arithmetic = "float"
 
 
 @Parameter(name="*")
@@ -78,6 +84,7 @@ class DeployOptions(PruningOptions):
     out: Annotated[Path, Parameter(alias="-o")] = field()
     """A new folder for all files."""
     bits: Bits = 8
+    arithmetic: Arithmetic = "float"
 
 
 def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
@@ -89,12 +96,22 @@ def quantize(checkpoint: Checkpoint, /, options: QuantizeOptions) -> Report:
     model = load(checkpoint)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     inputs = options.load(checkpoint)
-    small = quantize(model, options.bits, data=inputs, sequences=None, arithmetic=options.arithmetic)
+    raw = options.raw(checkpoint) if options.arithmetic == "integer" else None
+    small = quantize(model, options.bits, data=inputs, sequences=None, arithmetic=options.arithmetic, raw=raw)
     save(small, out)
-    cards.copy_card(checkpoint, out)
+    cards.copy_card(checkpoint, out, _samples(small))
     before, after = (path.stat().st_size for path in (checkpoint, out))
     facts = {"bits": options.bits, "bytes before": before, "bytes after": after, "out": str(out)}
     return Report(facts | {"history": small.history}, table(small.history[-1], [facts]))
+
+
+def _samples(model: Classifier) -> dict[str, Any]:
+    """Return what a card says of the inputs of a model that computes in whole numbers; nothing of others."""
+    if model.grid is None or model.grid.ranges is None or model.config.tokens:
+        return {}
+    scale, offset = model.grid.ranges.scale, model.grid.ranges.offset
+    text = "the C takes samples of 16 bits; the model was trained on scale * sample + offset"
+    return {"samples": {"meaning": text, "scale": list(scale), "offset": list(offset)}}
 
 
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
@@ -174,9 +191,9 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     check_new_folder(folder)
     say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
     split = _test_examples(checkpoint, options)
-    found = find_plan(
-        checkpoint, options, finish=lambda small, inputs: quantize(small, bits, data=inputs, sequences=None)
-    )
+    raw = options.calibration.raw(checkpoint) if options.arithmetic == "integer" else None
+    rounded = partial(quantize, bits=bits, sequences=None, arithmetic=options.arithmetic, raw=raw)
+    found = find_plan(checkpoint, options, finish=lambda small, inputs: rounded(small, data=inputs))
     if options.recover:
         found, _ = recover_found(checkpoint, options, folder, found)
     small = found.model
@@ -184,11 +201,13 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     say("Measuring the size, speed and accuracy of the model before and after.")
     before, after = (_measure(model, split) for model in (found.pruning.model, small))
     before["checkpoint_bytes"] = checkpoint.stat().st_size
-    card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after}
+    card = cards.inherited(checkpoint) | {"history": small.history, "before": before, "after": after} | _samples(small)
     card |= ({"budgets": found.notes} if found.notes else {}) | (bounds.facts if bounds else {})
     say("Writing the checkpoint, C and ONNX.")
     name, about = bundle.bundle_name(checkpoint), cards.about_task(checkpoint)
     with bundle.new_bundle(folder, name, small, about) as (written, sizes):
+        in_c = bundle.sizes_of_c(small, written.with_suffix(".c"))
+        after |= {f"{name}_bytes": size for name in ("compiled", "stack") if (size := in_c[f"{name} bytes"])}
         after["checkpoint_bytes"] = sizes[written.name]
         cards.write_card(written, card | {"files": sizes})
     files = [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
+from .. import tasks
 from ..calibration.data import count
 from ..errors import need_torch
 from ..files import existing
@@ -19,6 +20,7 @@ from .output import say
 
 if TYPE_CHECKING:
     from ..calibration.data import Sequences
+    from ..integers.calibrate import Raw
 
 ARGUMENTS = Group.create_ordered("Arguments", sort_key=0)
 OPTIONS = Group.create_ordered("Options", sort_key=0)
@@ -76,6 +78,11 @@ class CalibrationOptions:
         batches = list(load_unlabelled(self.calibrate, self.sequences, self.data, parameters))
         say(f"Looking at {count(batches):,} sequences of {self.calibrate}.")
         return batches
+
+    def raw(self, checkpoint: Path) -> "Raw | None":
+        """Return what the samples of a task stand for: scale and offset; None of a file, of tokens and of floats."""
+        known = self.calibrate in tasks.found()
+        return cards.task_of(checkpoint, self.calibrate).load("train", self.data).raw if known else None
 
 
 def flag(name: str) -> str:

@@ -62,10 +62,8 @@ class SweepOptions:
     """How many test examples to evaluate."""
     data: DataFolder = None
     engine: Engine = "torch"
-    runner: Annotated[str, Parameter(group=MORE)] = "local"
-    """local, or ray to run on a cluster: that at $RAY_ADDRESS, else one that is started here."""
     workers: Annotated[Count | None, Parameter(group=MORE)] = None
-    """Number of Ray workers; by default as many as fit."""
+    """Run on so many workers of a Ray cluster: that at $RAY_ADDRESS, else one that is started here."""
     threads: Threads = None
 
     @property
@@ -88,13 +86,9 @@ class SweepOptions:
         from ..sweeps import runners
         from ..sweeps.sweeping import Session
 
-        if self.engine in ("local", "ray"):
-            raise InputError(
-                f"--engine says what computes: torch, compiled or auto; where it runs is --runner {self.engine}."
-            )
         choose_engine(self.engine)  # before a cluster is asked
         address = os.environ.get("RAY_ADDRESS")
-        with runners.start(self.runner, address, self.workers, self.threads or 1) as runner, Bar() as bar:
+        with runners.start(self.workers, address, self.threads or 1) as runner, Bar() as bar:
             words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
             yield Session(self.data, runner, self.engine, " ".join(["ssmprune", *words]), bar.show)
 

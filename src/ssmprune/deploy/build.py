@@ -131,13 +131,18 @@ def run(
         raise InputError(f"{command[0]} cannot be run: {error.strerror or error}. {remedy}") from error
 
 
-def object_bytes(source: Path) -> int | None:
-    """Return the bytes of code and constants that a C file becomes with -Os; None without a compiler and `size`."""
-    with suppress(InputError, IndexError, ValueError), tempfile.TemporaryDirectory() as folder:
-        compiled = run([*compiler(), "-std=c99", "-Os", "-c", str(source.absolute()), "-o", "model.o"], folder)
+def object_sizes(source: Path) -> tuple[int, int] | tuple[None, None]:
+    """Return the bytes of code and constants that a C file becomes with -Os, and of the stack that its functions take.
+
+    None without a compiler and `size`. The stack is that of all functions together, which none exceeds.
+    """
+    with suppress(InputError, IndexError, ValueError, OSError), tempfile.TemporaryDirectory() as folder:
+        flags = ("-std=c99", "-Os", "-fstack-usage", "-c")
+        compiled = run([*compiler(), *flags, str(source.absolute()), "-o", "model.o"], folder)
         table = run(["size", "model.o"], folder).stdout if compiled.returncode == 0 else ""
-        return sum(int(field) for field in table.splitlines()[1].split()[:2])  # text and data
-    return None
+        frames = [line.split("\t")[1] for line in Path(folder, "model.su").read_text().splitlines()]
+        return sum(int(field) for field in table.splitlines()[1].split()[:2]), sum(map(int, frames))  # text and data
+    return None, None
 
 
 @cache

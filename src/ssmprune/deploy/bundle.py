@@ -12,7 +12,7 @@ from pathlib import Path
 from ..files import new_folder
 from ..models.checkpoint import save
 from ..models.classifier import Classifier
-from .build import object_bytes
+from .build import object_sizes
 from .c import export_c, state_bytes, takes_standard_header
 from .onnx import export_onnx
 
@@ -56,6 +56,7 @@ def origin_of(checkpoint: Path, about: str = "") -> str:
 
 
 def sizes_of_c(model: Classifier, path: Path) -> dict[str, int | None]:
-    """Return the bytes of a model's C text, of what a compiler makes of it for this machine, and of a stream."""
-    made, state = object_bytes(path), state_bytes(model)
-    return {"source bytes": path.stat().st_size, "compiled bytes": made, "state bytes": state}
+    """Return the bytes of a model's C, of what this machine's compiler makes of it, of a stream and of the stack."""
+    made, stack = object_sizes(path)
+    state = state_bytes(model)
+    return {"source bytes": path.stat().st_size, "compiled bytes": made, "state bytes": state, "stack bytes": stack}

@@ -111,7 +111,8 @@ def _built(source: Path, folder: Path, compiler: list[str], longest: int) -> Pat
     command = [*compiler[:zig], "-O2", *macros, *compiler[zig:], str(source.absolute()), "-lm", "-o", str(program)]
     result = build.run(command)
     if result.returncode or not program.is_file():
-        raise InputError(f"{shlex.join(compiler)} could not compile {source}:\n{result.stderr[-2000:]}")
+        told = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr[-500:])
+        raise InputError(f"{shlex.join(compiler)} could not compile {source}: {told}")
     return program
 
 

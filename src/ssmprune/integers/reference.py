@@ -63,7 +63,7 @@ def standardised(x: Array, epsilon: int) -> Array:
     for _ in range(16):
         cut += (top >> cut) > LARGEST
     x = shift_right(x, cut)
-    squares = np.maximum((x * x).sum(axis=-1, keepdims=True) + (epsilon >> (2 * cut)), 1)
+    squares = (x * x).sum(axis=-1, keepdims=True) + (epsilon >> (2 * cut))
     doubled = np.zeros_like(squares)
     for _ in range(30):
         small = squares < 2**60

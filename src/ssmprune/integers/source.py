@@ -15,7 +15,8 @@ class Writer:
 
     def __init__(self, whole: Whole, features: dict[str, bool]) -> None:
         """Take the answers to the conditions in the engine, which are those of the engine in floats."""
-        self.whole, self.config, self.features, self.arrays = whole, whole.config, features, list[str]()
+        self.whole, self.config, self.arrays = whole, whole.config, list[str]()
+        self.features = features | {"WHOLE_NUMBERS": True}
         self.units = whole.units
         self.states = [len(layer.states.bound) for layer in whole.layers]
 

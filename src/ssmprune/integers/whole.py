@@ -115,7 +115,7 @@ class Whole:
     decoder: Matrix
     gelu: Array  # tables
     sigmoid: Array
-    epsilon: int  # of a layer norm, times the width, in squared units of the stream
+    epsilon: int  # of a layer norm, times the width, in squared units of the stream; at least 1: nothing is over 0
 
 
 def in_whole_numbers(model: Classifier) -> bool:
@@ -163,7 +163,7 @@ class _Deriver:
             decoder=matrix(numbers.decoder, pooled, logit),
             gelu=gelu_table(exact=config.exact_gelu),
             sigmoid=sigmoid_table(),
-            epsilon=int(epsilon),
+            epsilon=max(1, int(epsilon)),
         )
 
     def _unit(self, name: str, top: int = LARGEST) -> float:

@@ -209,12 +209,7 @@ class Recovery(Generic[Model]):
             )
 
     def run(
-        self,
-        minutes: float = 5.0,
-        *,
-        steps: int | None = None,
-        state: Path | None = None,
-        progress: bool = True,
+        self, minutes: float = 5.0, *, steps: int | None = None, state: Path | None = None, progress: bool = True
     ) -> Recovered[Model]:
         """Learn for `steps` steps, by default as many as two cores take in these minutes, but never longer than that.
 

@@ -130,7 +130,7 @@ _APPROACHES: Registry[Approach] = Registry(
     shipped=[
         PruneStates(
             "surgeon-without-data", SURGEON, description="The surgeon with white noise in place of sample inputs."
-        ),
+        )
     ],
     check=_refuse_name_of_method,
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, need, one_of
+from ..errors import InputError, need
 from ..models.checkpoint import parameters
 from ..models.classifier import Classifier
 from ..planning.plan import Plan
@@ -88,25 +88,23 @@ def local(subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:
 
 
 @contextmanager
-def start(name: str, address: str | None = None, workers: int | None = None, threads: int = 1) -> Iterator[Runner]:
-    """Start the runner "local" or "ray", and end it again.
+def start(workers: int | None = None, address: str | None = None, threads: int = 1) -> Iterator[Runner]:
+    """Start what runs jobs, and end it again: this process, or so many workers of a Ray cluster, with `threads` each.
 
-    address: of the Ray cluster to join; without it one is started on this machine. workers: by default as many as
-    there are CPUs for, with `threads` each.
+    address: of the cluster to join; without it one is started on this machine.
     """
-    if one_of("runner", name, {"local": True, "ray": False}):
+    if workers is None:
         yield local
         return
-    ray = need("ray", "ray", "The runner ray needs Ray")
+    ray = need("ray", "ray", "A sweep on several workers needs Ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # opt out of Ray's telemetry
     try:
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"No Ray cluster answers at {address}: {error}") from error
     try:
-        count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
         remote = ray.remote(num_cpus=threads)(_Worker)
-        yield _on_workers(ray, [remote.remote(threads, added_files()) for _ in range(count)])
+        yield _on_workers(ray, [remote.remote(threads, added_files()) for _ in range(workers)])
     finally:
         ray.shutdown()  # ends a cluster that was started here
 

@@ -49,9 +49,9 @@ def inherited(checkpoint: Path) -> dict[str, Any]:
     return {key: card[key] for key in ("task", "task_parameters", "model") if key in card} if card.get("task") else {}
 
 
-def copy_card(source: Path, target: Path) -> None:
-    """Write a card for a model made from a checkpoint: the entries of its card that say how to evaluate it."""
-    if card := inherited(source):
+def copy_card(source: Path, target: Path, more: dict[str, Any] | None = None) -> None:
+    """Write a card for a model made from a checkpoint: what its card says of how to evaluate it, and more."""
+    if card := inherited(source) | (more or {}):
         write_card(target, card)
     else:
         card_path(target).unlink(missing_ok=True)  # the card of a file that was replaced

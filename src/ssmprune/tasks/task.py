@@ -48,6 +48,7 @@ class Split:
     inputs: int
     outputs: int
     length: int
+    raw: tuple[list[float], list[float]] | None = None  # x = scale * sample + offset, of samples of at most 16 bits
 
     def __post_init__(self) -> None:
         """Refuse labels outside the classes, which would index past the end of the logits."""
@@ -143,7 +144,11 @@ def features(
     def read(rows: NDArray[np.int64]) -> tuple[Inputs, Lengths]:
         return raw[rows].astype(np.float32) * factor + offset, None
 
-    return Split(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1])
+    affine = tuple(np.broadcast_to(part, raw.shape[2:]).astype(float).tolist() for part in (scale, shift))
+    return Split(
+        *(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1]),
+        raw=affine if np.can_cast(raw.dtype, np.int16) else None,
+    )
 
 
 def split_published(published: Split, split: str) -> Split:

@@ -113,11 +113,7 @@ def right_answers(model: nn.Module, split: Split) -> Real:
 
 @torch.no_grad()
 def answer_split(
-    model: nn.Module,
-    split: Split,
-    batch: int,
-    rows: NDArray[np.int64] | None = None,
-    engine: str | Forward = "torch",
+    model: nn.Module, split: Split, batch: int, rows: NDArray[np.int64] | None = None, engine: str | Forward = "torch"
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield logits and labels of a split, or of its examples `rows`, batch by batch, in evaluation mode."""
     check_fits(model, split)

@@ -134,9 +134,4 @@ def warmup_cosine(step: int, steps: int, warmup: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup))
 
 
-_RECIPES: Registry[Recipe] = Registry(
-    "recipe",
-    Recipe,
-    "an object of ssmprune.training.recipes.Recipe",
-    shipped={},
-)
+_RECIPES: Registry[Recipe] = Registry("recipe", Recipe, "an object of ssmprune.training.recipes.Recipe", shipped={})

@@ -16,7 +16,7 @@
 #define restrict __restrict
 #endif
 
-#if BOTH_DIGEST != 0x570cb849
+#if BOTH_DIGEST != 0xb262b658
 #error "both.h belongs to another model; export both files again"
 #endif
 #define WIDTH 3 /* features of a step */
@@ -431,9 +431,11 @@ void both_run(float *workspace, const both_input *in, size_t length, size_t vali
     answer(all.x + (valid - 1) * ROW, out);
 }
 
+typedef float logit; /* what leaves the model, and its workspace */
+
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char both_id[] = "ssmprune 0.3.0, 0x570cb849, both.safetensors (SHA-256 da90fe91724349901fac54410cf30977919b136afdd0da63a249aa780c8cfae7)";
+const char both_id[] = "ssmprune 0.3.0, 0xb262b658, both.safetensors (SHA-256 da90fe91724349901fac54410cf30977919b136afdd0da63a249aa780c8cfae7)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19
@@ -448,29 +450,29 @@ static const float GOLDEN_OUT[2] = {
     0.141430616f, -0.232328281f};
 
 /* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
-static void golden_run(const both_input *in, float *out) {
-    static float golden_workspace[BOTH_WORKSPACE(GOLDEN_STEPS)];
+static void golden_run(const both_input *in, logit *out) {
+    static logit golden_workspace[BOTH_WORKSPACE(GOLDEN_STEPS)];
     both_run(golden_workspace, in, GOLDEN_STEPS, GOLDEN_STEPS, out);
 }
 
-/* The bits of a size; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
-static uint32_t size_bits(float number) {
+/* The bits of how far a logit is off; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
+static uint32_t golden_error(float ours, float golden) {
+    const float number = ours - golden;
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     return bits & 0x7FFFFFFFu;
 }
 
-float both_self_test(void) {
-    const uint32_t largest = 0x7F7FFFFFu; /* of all floats */
+logit both_self_test(void) {
     uint32_t worst = 0;
-    float out[GOLDEN_NUMBERS], deviation;
+    logit out[GOLDEN_NUMBERS];
     golden_run(GOLDEN_IN, out);
-    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
-        const uint32_t off = size_bits(out[i] - GOLDEN_OUT[i]);
-        if (off > worst) worst = off < largest ? off : largest;
-    }
-    memcpy(&deviation, &worst, sizeof deviation);
-    return worst > size_bits(GOLDEN_BOUND) ? deviation : 0.0f;
+    for (int i = 0; i < GOLDEN_NUMBERS; i++)
+        if (golden_error(out[i], GOLDEN_OUT[i]) > worst) worst = golden_error(out[i], GOLDEN_OUT[i]);
+    const uint32_t most = worst < 0x7F7FFFFFu ? worst : 0x7F7FFFFFu; /* the largest float */
+    float deviation;
+    memcpy(&deviation, &most, sizeof deviation);
+    return worst > golden_error(GOLDEN_BOUND, 0.0f) ? deviation : 0.0f;
 }
 #endif
 
@@ -478,10 +480,14 @@ float both_self_test(void) {
 
 #ifdef SSMPRUNE_MAIN
 #include <stdio.h>
+#include <stdlib.h>
 
-/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 if there is no such token. */
+#define VALUES "numbers"
+
+/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 with a message if it is too large
+   or too small. `samples`: 16 bits each, little-endian, whatever this machine's own order is. */
 static int next_value(int samples, both_input *value) {
-    if (samples) { /* 16 bits, little-endian, whatever this machine's own order is */
+    if (samples) {
         unsigned char bytes[2];
         if (fread(bytes, 1, 2, stdin) != 2) return 0;
         const int sample = bytes[0] | bytes[1] << 8;
@@ -501,24 +507,27 @@ static int next_step(int samples, both_input *in) {
     return 1;
 }
 
+#define FORMAT "%.9g"
+#define PRINTED double
+
 /* The logits, or the class. */
-static void print(const float *logits, int class_only) {
+static void print(const logit *logits, int class_only) {
     int best = 0;
     for (int i = 1; i < BOTH_OUTPUTS; i++)
         if (logits[i] > logits[best]) best = i;
     if (class_only) printf("%d\n", best);
     for (int i = 0; !class_only && i < BOTH_OUTPUTS; i++)
-        printf("%.9g%c", (double)logits[i], i + 1 < BOTH_OUTPUTS ? ' ' : '\n');
+        printf(FORMAT "%c", (PRINTED)logits[i], i + 1 < BOTH_OUTPUTS ? ' ' : '\n');
 }
 
 #ifndef SSMPRUNE_LONGEST
 #define SSMPRUNE_LONGEST 16384 /* steps that the program can hold */
 #endif
 static both_input sequence_in[SSMPRUNE_LONGEST * STRIDE];
-static float workspace[BOTH_WORKSPACE(SSMPRUNE_LONGEST)];
+static logit workspace[BOTH_WORKSPACE(SSMPRUNE_LONGEST)];
 
 /* What the model gives for a part of the sequence. */
-static void respond_to(const both_input *in, size_t length, float *out) {
+static void respond_to(const both_input *in, size_t length, logit *out) {
     both_run(workspace, in, length, length, out);
 }
 
@@ -537,7 +546,7 @@ static int answer_stdin(int samples, int class_only) {
     int found = 0;
     while (length < SSMPRUNE_LONGEST && (found = next_step(samples, sequence_in + length * STRIDE)) == 1) length++;
     if (found < 0) return found;
-    float logits[BOTH_OUTPUTS];
+    logit logits[BOTH_OUTPUTS];
     if (!length) return -1;
     respond_to(sequence_in, length, logits);
     print(logits, class_only);
@@ -546,7 +555,6 @@ static int answer_stdin(int samples, int class_only) {
     return 0;
 }
 
-#define VALUES "numbers"
 #ifdef SSMPRUNE_SELF_TEST
 #define SELF_TEST "  --self-test  print 0, or by how much the logits of a known input are off\n"
 #else
@@ -575,7 +583,7 @@ int main(int count, char **options) {
             return puts(both_id), 0;
 #ifdef SSMPRUNE_SELF_TEST
         else if (!strcmp(options[i], "--self-test"))
-            return printf("%.9g\n", (double)both_self_test()), 0;
+            return printf(FORMAT "\n", (PRINTED)both_self_test()), 0;
 #endif
         else if (!strcmp(options[i], "--help"))
             return explain(stdout, options[0]), 0;

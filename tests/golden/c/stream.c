@@ -16,7 +16,7 @@
 #define restrict __restrict
 #endif
 
-#if STREAM_DIGEST != 0xecbb456f
+#if STREAM_DIGEST != 0xe9e5e0a0
 #error "stream.h belongs to another model; export both files again"
 #endif
 #define WIDTH 4 /* features of a step */
@@ -453,9 +453,11 @@ void stream_run(stream_state *state, const stream_input *in, size_t length, floa
 
 void stream_step(stream_state *state, const stream_input *in, float *out) { stream_run(state, in, 1, out); }
 
+typedef float logit; /* what leaves the model, and its workspace */
+
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char stream_id[] = "ssmprune 0.3.0, 0xecbb456f, stream.safetensors (SHA-256 c13612dba4f2765960caa7cfbc6526337ee6f7d7d40a2ba8a02f9ce422833910)";
+const char stream_id[] = "ssmprune 0.3.0, 0xe9e5e0a0, stream.safetensors (SHA-256 c13612dba4f2765960caa7cfbc6526337ee6f7d7d40a2ba8a02f9ce422833910)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19
@@ -472,7 +474,7 @@ static const float GOLDEN_OUT[3] = {
     0.266783357f, -0.199085861f, -0.254341245f};
 
 /* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
-static void golden_run(const stream_input *in, float *out) {
+static void golden_run(const stream_input *in, logit *out) {
     stream_state state;
     stream_init(&state);
     stream_run(&state, in, GOLDEN_STEPS - 3, out);
@@ -481,24 +483,24 @@ static void golden_run(const stream_input *in, float *out) {
     }
 }
 
-/* The bits of a size; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
-static uint32_t size_bits(float number) {
+/* The bits of how far a logit is off; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
+static uint32_t golden_error(float ours, float golden) {
+    const float number = ours - golden;
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     return bits & 0x7FFFFFFFu;
 }
 
-float stream_self_test(void) {
-    const uint32_t largest = 0x7F7FFFFFu; /* of all floats */
+logit stream_self_test(void) {
     uint32_t worst = 0;
-    float out[GOLDEN_NUMBERS], deviation;
+    logit out[GOLDEN_NUMBERS];
     golden_run(GOLDEN_IN, out);
-    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
-        const uint32_t off = size_bits(out[i] - GOLDEN_OUT[i]);
-        if (off > worst) worst = off < largest ? off : largest;
-    }
-    memcpy(&deviation, &worst, sizeof deviation);
-    return worst > size_bits(GOLDEN_BOUND) ? deviation : 0.0f;
+    for (int i = 0; i < GOLDEN_NUMBERS; i++)
+        if (golden_error(out[i], GOLDEN_OUT[i]) > worst) worst = golden_error(out[i], GOLDEN_OUT[i]);
+    const uint32_t most = worst < 0x7F7FFFFFu ? worst : 0x7F7FFFFFu; /* the largest float */
+    float deviation;
+    memcpy(&deviation, &most, sizeof deviation);
+    return worst > golden_error(GOLDEN_BOUND, 0.0f) ? deviation : 0.0f;
 }
 #endif
 
@@ -506,10 +508,14 @@ float stream_self_test(void) {
 
 #ifdef SSMPRUNE_MAIN
 #include <stdio.h>
+#include <stdlib.h>
 
-/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 if there is no such token. */
+#define VALUES "numbers"
+
+/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 with a message if it is too large
+   or too small. `samples`: 16 bits each, little-endian, whatever this machine's own order is. */
 static int next_value(int samples, stream_input *value) {
-    if (samples) { /* 16 bits, little-endian, whatever this machine's own order is */
+    if (samples) {
         unsigned char bytes[2];
         if (fread(bytes, 1, 2, stdin) != 2) return 0;
         const int sample = bytes[0] | bytes[1] << 8;
@@ -529,21 +535,24 @@ static int next_step(int samples, stream_input *in) {
     return 1;
 }
 
+#define FORMAT "%.9g"
+#define PRINTED double
+
 /* The logits, or the class. */
-static void print(const float *logits, int class_only) {
+static void print(const logit *logits, int class_only) {
     int best = 0;
     for (int i = 1; i < STREAM_OUTPUTS; i++)
         if (logits[i] > logits[best]) best = i;
     if (class_only) printf("%d\n", best);
     for (int i = 0; !class_only && i < STREAM_OUTPUTS; i++)
-        printf("%.9g%c", (double)logits[i], i + 1 < STREAM_OUTPUTS ? ' ' : '\n');
+        printf(FORMAT "%c", (PRINTED)logits[i], i + 1 < STREAM_OUTPUTS ? ' ' : '\n');
 }
 
 /* 0 if all went well, -1 if the input is not what is expected, -2 if that has been said. */
 static int answer_stdin(int samples, int class_only) {
     stream_state state;
     stream_input in[STRIDE];
-    float logits[STREAM_OUTPUTS];
+    logit logits[STREAM_OUTPUTS];
     int found, any = 0;
     stream_init(&state);
     for (; (found = next_step(samples, in)) == 1; any = 1) {
@@ -554,7 +563,6 @@ static int answer_stdin(int samples, int class_only) {
     return 0;
 }
 
-#define VALUES "numbers"
 #ifdef SSMPRUNE_SELF_TEST
 #define SELF_TEST "  --self-test  print 0, or by how much the logits of a known input are off\n"
 #else
@@ -583,7 +591,7 @@ int main(int count, char **options) {
             return puts(stream_id), 0;
 #ifdef SSMPRUNE_SELF_TEST
         else if (!strcmp(options[i], "--self-test"))
-            return printf("%.9g\n", (double)stream_self_test()), 0;
+            return printf(FORMAT "\n", (PRINTED)stream_self_test()), 0;
 #endif
         else if (!strcmp(options[i], "--help"))
             return explain(stdout, options[0]), 0;

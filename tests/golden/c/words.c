@@ -17,7 +17,7 @@
 #define restrict __restrict
 #endif
 
-#if WORDS_DIGEST != 0xdec32f44
+#if WORDS_DIGEST != 0xdc6bd09d
 #error "words.h belongs to another model; export both files again"
 #endif
 #define WIDTH 3 /* features of a step */
@@ -560,9 +560,11 @@ void words_run(words_state *state, const words_input *in, size_t length, float *
 
 void words_step(words_state *state, const words_input *in, float *out) { words_run(state, in, 1, out); }
 
+typedef float logit; /* what leaves the model, and its workspace */
+
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char words_id[] = "ssmprune 0.3.0, 0xdec32f44, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
+const char words_id[] = "ssmprune 0.3.0, 0xdc6bd09d, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19
@@ -579,7 +581,7 @@ static const float GOLDEN_OUT[2] = {
     -0.00722878333f, -0.0273269732f};
 
 /* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
-static void golden_run(const words_input *in, float *out) {
+static void golden_run(const words_input *in, logit *out) {
     words_state state;
     words_init(&state);
     words_run(&state, in, GOLDEN_STEPS - 3, out);
@@ -588,27 +590,27 @@ static void golden_run(const words_input *in, float *out) {
     }
 }
 
-/* The bits of a size; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
-static uint32_t size_bits(float number) {
+/* The bits of how far a logit is off; their order is that of sizes, and NaN is above them, whatever compilers assume of NaN. */
+static uint32_t golden_error(float ours, float golden) {
+    const float number = ours - golden;
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     return bits & 0x7FFFFFFFu;
 }
 
-float words_self_test(void) {
-    const uint32_t largest = 0x7F7FFFFFu; /* of all floats */
+logit words_self_test(void) {
     uint32_t worst = 0;
-    float out[GOLDEN_NUMBERS], deviation;
-    float a[WIDTH], b[WIDTH];
+    logit out[GOLDEN_NUMBERS];
+    logit a[WIDTH], b[WIDTH];
     golden_run(GOLDEN_IN, a);
     golden_run(GOLDEN_IN + GOLDEN_STEPS * STRIDE, b);
     words_compare(a, b, out);
-    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
-        const uint32_t off = size_bits(out[i] - GOLDEN_OUT[i]);
-        if (off > worst) worst = off < largest ? off : largest;
-    }
-    memcpy(&deviation, &worst, sizeof deviation);
-    return worst > size_bits(GOLDEN_BOUND) ? deviation : 0.0f;
+    for (int i = 0; i < GOLDEN_NUMBERS; i++)
+        if (golden_error(out[i], GOLDEN_OUT[i]) > worst) worst = golden_error(out[i], GOLDEN_OUT[i]);
+    const uint32_t most = worst < 0x7F7FFFFFu ? worst : 0x7F7FFFFFu; /* the largest float */
+    float deviation;
+    memcpy(&deviation, &most, sizeof deviation);
+    return worst > golden_error(GOLDEN_BOUND, 0.0f) ? deviation : 0.0f;
 }
 #endif
 
@@ -618,26 +620,28 @@ float words_self_test(void) {
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A token; 1, or -2 with a message if the model does not know it. */
-static int known(long token, int32_t *value) {
-    if (token < 0 || token >= WORDS_INPUTS)
-        return fprintf(stderr, "expected tokens from 0 to %d\n", WORDS_INPUTS - 1), -2;
-    *value = (int32_t)token;
-    return 1;
-}
+#define VALUES "tokens"
+#define LEAST 0L
+#define MOST (WORDS_INPUTS - 1L)
 
-/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 if there is no such token. */
+/* The next value of stdin; 1 if there is one, 0 at the end, -1 if it is not a number, -2 with a message if it is too large
+   or too small. `samples`: 16 bits each, little-endian, whatever this machine's own order is. */
 static int next_value(int samples, words_input *value) {
-    if (samples) { /* 16 bits, little-endian, whatever this machine's own order is */
+    long number;
+    if (samples) {
         unsigned char bytes[2];
         if (fread(bytes, 1, 2, stdin) != 2) return 0;
-        const int sample = bytes[0] | bytes[1] << 8;
-        return known(sample, value);
+        number = bytes[0] + 256L * bytes[1];
+        if (LEAST < 0 && number > 32767) number -= 65536;
+    } else {
+        char word[32], *end; /* the largest number that fits is what strtol makes of larger ones */
+        if (scanf("%31s", word) != 1) return 0;
+        number = strtol(word, &end, 10);
+        if (*end || strlen(word) == 31) return -1;
     }
-    char word[32], *end; /* the largest number that fits is what strtol makes of larger ones */
-    if (scanf("%31s", word) != 1) return 0;
-    const long token = strtol(word, &end, 10);
-    return *end || strlen(word) == 31 ? -1 : known(token, value);
+    if (number < LEAST || number > MOST) return fprintf(stderr, "expected " VALUES " from %ld to %ld\n", LEAST, MOST), -2;
+    *value = (words_input)number;
+    return 1;
 }
 
 /* The next step of stdin, like `next_value`. */
@@ -649,14 +653,17 @@ static int next_step(int samples, words_input *in) {
     return 1;
 }
 
+#define FORMAT "%.9g"
+#define PRINTED double
+
 /* The logits, or the class. */
-static void print(const float *logits, int class_only) {
+static void print(const logit *logits, int class_only) {
     int best = 0;
     for (int i = 1; i < WORDS_OUTPUTS; i++)
         if (logits[i] > logits[best]) best = i;
     if (class_only) printf("%d\n", best);
     for (int i = 0; !class_only && i < WORDS_OUTPUTS; i++)
-        printf("%.9g%c", (double)logits[i], i + 1 < WORDS_OUTPUTS ? ' ' : '\n');
+        printf(FORMAT "%c", (PRINTED)logits[i], i + 1 < WORDS_OUTPUTS ? ' ' : '\n');
 }
 
 #ifndef SSMPRUNE_LONGEST
@@ -665,7 +672,7 @@ static void print(const float *logits, int class_only) {
 static words_input sequence_in[SSMPRUNE_LONGEST * STRIDE];
 
 /* What the model gives for a part of the sequence. */
-static void respond_to(const words_input *in, size_t length, float *out) {
+static void respond_to(const words_input *in, size_t length, logit *out) {
     words_state state;
     words_init(&state);
     words_run(&state, in, length, out);
@@ -686,7 +693,7 @@ static int answer_stdin(int samples, int class_only) {
     int found = 0;
     while (length < SSMPRUNE_LONGEST && (found = next_step(samples, sequence_in + length * STRIDE)) == 1) length++;
     if (found < 0) return found;
-    float a[WIDTH], b[WIDTH], logits[WORDS_OUTPUTS];
+    logit a[WIDTH], b[WIDTH], logits[WORDS_OUTPUTS];
     if (goes_on(samples, length)) return -2; /* where the second document begins depends on the end */
     if (length < 2 || length % 2) return -1; /* two documents of one length, one after the other */
     respond_to(sequence_in, length / 2, a);
@@ -696,7 +703,6 @@ static int answer_stdin(int samples, int class_only) {
     return 0;
 }
 
-#define VALUES "tokens"
 #ifdef SSMPRUNE_SELF_TEST
 #define SELF_TEST "  --self-test  print 0, or by how much the logits of a known input are off\n"
 #else
@@ -725,7 +731,7 @@ int main(int count, char **options) {
             return puts(words_id), 0;
 #ifdef SSMPRUNE_SELF_TEST
         else if (!strcmp(options[i], "--self-test"))
-            return printf("%.9g\n", (double)words_self_test()), 0;
+            return printf(FORMAT "\n", (PRINTED)words_self_test()), 0;
 #endif
         else if (!strcmp(options[i], "--help"))
             return explain(stdout, options[0]), 0;

@@ -115,7 +115,7 @@ def sources(
     if in_whole_numbers(model):
         whole = WholeWriter(whole_of(model), writer.features)
         words = writer.comments() | whole.comments()
-        parts = Parts(writer.features, words, whole.public_sizes(), whole.sizes(), whole.tables(), golden)
+        parts = Parts(whole.features, words, whole.public_sizes(), whole.sizes(), whole.tables(), golden)
         written = assemble(("integer.c", "integer.h"), parts, name, header, origin)
         return written._replace(units=whole.units)
     parts = Parts(writer.features, writer.comments(), writer.public_sizes(), writer.sizes(), writer.tables(), golden)
@@ -133,7 +133,7 @@ def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origi
 
     The C file refuses to be compiled with the header of another model, whose state may be smaller.
     """
-    templates = [(files(__package__) / "engine" / text).read_text("ascii") for text in texts]
+    templates = [_template(text).replace('#include "end.c"\n', _template("end.c")) for text in texts]
     prefix = free_prefix(identifier(name), "".join(templates))
     digest = "0x" + blake2b(repr((templates, parts)).encode(), digest_size=4).hexdigest()
     check = f'#if MODEL_DIGEST != {digest}\n#error "{header} belongs to another model; export both files again"\n#endif'
@@ -158,6 +158,10 @@ def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origi
     return Sources(c, h, prefix)
 
 
+def _template(name: str) -> str:
+    return (files(__package__) / "engine" / name).read_text("ascii")
+
+
 class Writer:
     """What the files of one model hold beside the engine."""
 
@@ -167,7 +171,7 @@ class Writer:
         self.s5 = config.family == "s5"
         self.numbers = numbers if self.s5 else packing.order_channels_by_states(numbers)
         self.row = padded(config.width)
-        self.features = self._features() | {"CALLS": calls}
+        self.features = self._features() | {"CALLS": calls, "WHOLE_NUMBERS": False}
         systems = [layer.system for layer in self.numbers.layers]
         self.groups = [packing.groups(system, config.width) for system in systems if isinstance(system, S4DSystem)]
         self.drives = [padded(2 * len(system.poles)) for system in systems if isinstance(system, S5System)]

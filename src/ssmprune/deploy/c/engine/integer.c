@@ -172,9 +172,9 @@ static void standardise(const int32_t *x, int32_t *out) {
     int32_t top = 0;
     int cut = 0, doubled = 0;
     for (int i = 0; i < WIDTH; i++) sum += x[i];
-    const int64_t mean = rescale(shift_right(sum, WIDTH_BITS), WIDTH_SHARE, 29);
+    const int64_t centre = rescale(shift_right(sum, WIDTH_BITS), WIDTH_SHARE, 29);
     for (int i = 0; i < WIDTH; i++) {
-        out[i] = (int32_t)(x[i] - mean);
+        out[i] = (int32_t)(x[i] - centre);
         if (out[i] > top || -out[i] > top) top = out[i] < 0 ? -out[i] : out[i];
     }
     for (int i = 0; i < 16; i++) cut += top >> cut > 32767; /* bits beyond 16 */
@@ -183,7 +183,6 @@ static void standardise(const int32_t *x, int32_t *out) {
         squares += (int64_t)out[i] * out[i];
     }
     squares += EPSILON >> 2 * cut;
-    if (squares < 1) squares = 1;
     for (int i = 0; i < 30; i++)
         if (squares < (int64_t)1 << 60) {
             squares *= 4;
@@ -374,8 +373,8 @@ static void through(const layer *l, int32_t *all, size_t length) {
 #endif
     }
     memset(states, 0, sizeof states);
-    for (size_t t = length; t-- > 0;) {
-        int32_t *x = all + t * MODEL_NUMBERS_PER_STEP, *y = x + WIDTH;
+    for (size_t left = length; left > 0; left--) {
+        int32_t *x = all + (left - 1) * MODEL_NUMBERS_PER_STEP, *y = x + WIDTH;
         enter(l, x, u);
 #if S5
         respond(l, &l->C_back, states, y + WIDTH, y);
@@ -420,7 +419,7 @@ void model_init(model_state *state) { memset(state, 0, sizeof *state); }
 static void advance_all(model_state *state, const model_input *in, int32_t *x) {
     int32_t *states = state->states;
     encode(in, x);
-    for (int i = 0; i < DEPTH; states += 2 * LAYERS[i].n, i++) {
+    for (int i = 0; i < DEPTH; i++) {
         const layer *l = &LAYERS[i];
         int16_t u[WIDTH];
         int32_t y[WIDTH] = {0};
@@ -433,6 +432,7 @@ static void advance_all(model_state *state, const model_input *in, int32_t *x) {
         respond(l, states, u, y, 0);
 #endif
         leave(l, x, u, y);
+        states += 2 * l->n;
     }
 #if MEAN
     if (state->steps < MOST_STEPS) {
@@ -473,234 +473,4 @@ void model_samples(const float *x, model_input *in) {
 #endif
 #endif
 
-#if CALLS
-/* ---- What Python calls: many sequences at once ---- */
-
-#if RETRIEVAL
-#define ANSWER WIDTH
-#else
-#define ANSWER MODEL_OUTPUTS
-#endif
-
-#if BIDIRECTIONAL
-size_t model_room(size_t length);
-size_t model_room(size_t length) { return MODEL_WORKSPACE(length); }
-
-void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, int32_t *out, int32_t *room);
-void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, int32_t *out, int32_t *room) {
-    for (size_t i = 0; i < count; i++)
-        model_run(room, in + i * length * STRIDE, length, valid[i], out + i * ANSWER * (EVERY_STEP ? length : 1));
-}
-#else
-size_t model_room(size_t length);
-size_t model_room(size_t length) { return (void)length, sizeof(model_state); }
-
-void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, int32_t *out, int32_t *room);
-void model_sequences(const model_input *in, const size_t *valid, size_t count, size_t length, int32_t *out, int32_t *room) {
-    (void)room;
-    for (size_t i = 0; i < count; i++) {
-        model_state state;
-        model_init(&state);
-        model_run(&state, in + i * length * STRIDE, valid[i], out + i * ANSWER * (EVERY_STEP ? length : 1));
-    }
-}
-
-void model_steps(model_state *states, size_t count, const model_input *in, int32_t *out);
-void model_steps(model_state *states, size_t count, const model_input *in, int32_t *out) {
-    for (size_t i = 0; i < count; i++) model_step(states + i, in + i * STRIDE, out + i * ANSWER);
-}
-#endif
-#endif
-
-/* ---- Which model this is, and whether it computes what it should ---- */
-
-const char model_id[] = "@ID@";
-
-#ifdef SSMPRUNE_SELF_TEST
-#include "golden.h"
-
-/* What the model makes of GOLDEN_STEPS steps; a stream takes the last ones step by step. */
-static void golden_run(const model_input *in, int32_t *out) {
-#if BIDIRECTIONAL
-    static int32_t golden_workspace[MODEL_WORKSPACE(GOLDEN_STEPS)];
-    model_run(golden_workspace, in, GOLDEN_STEPS, GOLDEN_STEPS, out);
-#else
-    model_state state;
-    model_init(&state);
-    model_run(&state, in, GOLDEN_STEPS - 3, out);
-    for (int t = GOLDEN_STEPS - 3; t < GOLDEN_STEPS; t++) {
-#if EVERY_STEP
-        model_step(&state, in + t * STRIDE, out + t * MODEL_OUTPUTS);
-#else
-        model_step(&state, in + t * STRIDE, out);
-#endif
-    }
-#endif
-}
-
-int32_t model_self_test(void) {
-    int32_t out[GOLDEN_NUMBERS], worst = 0; /* logits are below 2^30, so their differences fit */
-#if RETRIEVAL
-    int32_t a[WIDTH], b[WIDTH];
-    golden_run(GOLDEN_IN, a);
-    golden_run(GOLDEN_IN + GOLDEN_STEPS * STRIDE, b);
-    model_compare(a, b, out);
-#else
-    golden_run(GOLDEN_IN, out);
-#endif
-    for (int i = 0; i < GOLDEN_NUMBERS; i++) {
-        const int32_t off = out[i] < GOLDEN_OUT[i] ? GOLDEN_OUT[i] - out[i] : out[i] - GOLDEN_OUT[i];
-        if (off > worst) worst = off;
-    }
-    return worst;
-}
-#endif
-
-/* ---- A program that reads a pipe, to try the model: cc -O2 -DSSMPRUNE_MAIN this.c && ./a.out < numbers ---- */
-
-#ifdef SSMPRUNE_MAIN
-#include <stdio.h>
-#include <stdlib.h>
-
-#if TOKENS
-#define LEAST 0
-#define MOST (MODEL_INPUTS - 1)
-#else
-#define LEAST -32768
-#define MOST 32767
-#endif
-
-/* The next value of stdin, as text or in 16 bits, little-endian: 1 if there is one, 0 at the end, -1 if it is none. */
-static int next_value(int binary, model_input *value) {
-    char word[16], *end;
-    long number;
-    if (binary) {
-        unsigned char bytes[2];
-        if (fread(bytes, 1, 2, stdin) != 2) return 0;
-        number = bytes[0] + 256L * bytes[1];
-        if (LEAST < 0 && number > 32767) number -= 65536;
-    } else {
-        if (scanf("%15s", word) != 1) return 0;
-        number = strtol(word, &end, 10);
-        if (*end) return -1;
-    }
-    if (number < LEAST || number > MOST) return -1;
-    *value = (model_input)number;
-    return 1;
-}
-
-/* The next step, likewise. */
-static int next_step(int binary, model_input *in) {
-    for (int i = 0; i < STRIDE; i++) {
-        const int found = next_value(binary, in + i);
-        if (found != 1) return i ? -1 : found;
-    }
-    return 1;
-}
-
-/* The logits, or the class. */
-static void print(const int32_t *logits, int class_only) {
-    int best = 0;
-    for (int i = 1; i < MODEL_OUTPUTS; i++)
-        if (logits[i] > logits[best]) best = i;
-    if (class_only) printf("%d\n", best);
-    for (int i = 0; !class_only && i < MODEL_OUTPUTS; i++)
-        printf("%ld%c", (long)logits[i], i + 1 < MODEL_OUTPUTS ? ' ' : '\n');
-}
-#if BIDIRECTIONAL || RETRIEVAL
-
-#ifndef SSMPRUNE_LONGEST
-#define SSMPRUNE_LONGEST 16384 /* steps that the program can hold */
-#endif
-static model_input sequence_in[SSMPRUNE_LONGEST * STRIDE];
-#if BIDIRECTIONAL
-static int32_t workspace[MODEL_WORKSPACE(SSMPRUNE_LONGEST)];
-#endif
-
-/* What the model gives for a part of the sequence. */
-static void respond_to(const model_input *in, size_t length, int32_t *out) {
-#if BIDIRECTIONAL
-    model_run(workspace, in, length, length, out);
-#else
-    model_state state;
-    model_init(&state);
-    model_run(&state, in, length, out);
-#endif
-}
-
-/* 0 if all went well, -1 if the input is not what is expected. */
-static int answer_stdin(int binary, int class_only) {
-    model_input beyond[STRIDE];
-    size_t length = 0;
-    int found = 0;
-    while (length < SSMPRUNE_LONGEST && (found = next_step(binary, sequence_in + length * STRIDE)) == 1) length++;
-    if (found == 1) found = next_step(binary, beyond); /* there must not be more */
-    if (found || !length) return -1;
-#if RETRIEVAL
-    int32_t a[WIDTH], b[WIDTH], logits[MODEL_OUTPUTS];
-    if (length < 2 || length % 2) return -1; /* two documents of one length, one after the other */
-    respond_to(sequence_in, length / 2, a);
-    respond_to(sequence_in + length / 2 * STRIDE, length / 2, b);
-    model_compare(a, b, logits);
-    print(logits, class_only);
-#else
-#if EVERY_STEP
-    static int32_t logits[SSMPRUNE_LONGEST * MODEL_OUTPUTS];
-    respond_to(sequence_in, length, logits);
-    for (size_t t = 0; t < length; t++) print(logits + t * MODEL_OUTPUTS, class_only);
-#else
-    int32_t logits[MODEL_OUTPUTS];
-    respond_to(sequence_in, length, logits);
-    print(logits, class_only);
-#endif
-#endif
-    return 0;
-}
-#else
-
-/* 0 if all went well, -1 if the input is not what is expected. */
-static int answer_stdin(int binary, int class_only) {
-    model_state state;
-    model_input in[STRIDE];
-    int32_t logits[MODEL_OUTPUTS];
-    int found, any = 0;
-    model_init(&state);
-    for (; (found = next_step(binary, in)) == 1; any = 1) {
-        model_step(&state, in, logits);
-#if EVERY_STEP
-        print(logits, class_only);
-#endif
-    }
-    if (found < 0 || !any) return -1;
-#if !EVERY_STEP
-    print(logits, class_only);
-#endif
-    return 0;
-}
-#endif
-
-int main(int count, char **options) {
-    int binary = 0, class_only = 0;
-    for (int i = 1; i < count; i++)
-        if (!strcmp(options[i], "--s16"))
-            binary = 1;
-        else if (!strcmp(options[i], "--class"))
-            class_only = 1;
-        else if (!strcmp(options[i], "--id"))
-            return puts(model_id), 0;
-#ifdef SSMPRUNE_SELF_TEST
-        else if (!strcmp(options[i], "--self-test"))
-            return printf("%ld\n", (long)model_self_test()), 0;
-#endif
-        else
-            return fprintf(stderr, "usage: %s [--s16] [--class] < input, or %s --id\n", options[0], options[0]), 2;
-    if (!answer_stdin(binary, class_only)) return 0;
-#if BIDIRECTIONAL || RETRIEVAL
-    fprintf(stderr, "expected whole numbers from %d to %d, %d per step, of 1 to %d steps (-DSSMPRUNE_LONGEST=...)\n", LEAST, MOST,
-            STRIDE, SSMPRUNE_LONGEST);
-#else
-    fprintf(stderr, "expected whole numbers from %d to %d, %d per step, and at least one step\n", LEAST, MOST, STRIDE);
-#endif
-    return 1;
-}
-#endif
+#include "end.c"
