@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,20 @@ def measure_all(
     file: Path,
     rows_of: Callable[[str, Path, list[Row]], Iterable[Row]],
     write_table: Callable[[list[Row]], None],
+    names: Sequence[str] = (),
 ) -> None:
     """Read the command line, and measure the rows that the file does not have yet.
 
     rows_of: yields the rows of a checkpoint, by name, that are missing; it is given the folder of the data and the rows
-    that are finished. write_table: is called with all rows after each.
+    that are finished. write_table: is called with all rows after each. names: of the checkpoints to measure where the
+    command line names none; all unless given.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="checkpoints; all unless given")
+    parser.add_argument("names", nargs="*", help=f"checkpoints; {', '.join(names) or 'all'} unless given")
     parser.add_argument("--data", type=Path, required=True)
     arguments = parser.parse_args()
     rows = read_rows(file)
-    for name in arguments.names or sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors")):
+    for name in arguments.names or names or sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors")):
         known = {"checkpoint": name, "sha256": content_of(name)}
         for row in rows_of(name, arguments.data, [row for row in rows if row["checkpoint"] == name]):
             rows.append(known | row)
