@@ -27,7 +27,7 @@ help:
 	@echo "make audit   compare the pinned packages with a vulnerability database (needs the network)"
 	@echo "make bench   measure speed and memory (about ten minutes on a quiet machine)"
 	@echo "make portable   the C file on other processors (qemu) and Cortex-M4, and what docs/certified.md promises of it"
-	@echo "                (half an hour; Debian's compilers and checkers are installed as root, once)"
+	@echo "                (more than an hour; Debian's compilers and checkers are installed as root, once)"
 	@echo "make format  let ruff fix what it can"
 
 $(READY): pyproject.toml paper/pyproject.toml constraints.txt
