@@ -52,7 +52,7 @@ def main(
     if length:
         card["task_parameters"] = card["task_parameters"] | {"length": length}
     split = tasks.get(card["task"]).replace(**card["task_parameters"]).load("test", data)
-    seen = evaluate(checkpoint.load(run / "best.safetensors"), split)
+    seen = evaluate(checkpoint.load(run / "best.safetensors"), split, engine="auto")
     tested = {"test_accuracy": seen.accuracy, "test_loss": seen.loss, "test_examples": seen.examples}
     origin = {"data": DATA[card["task"]], "threads": 1}
     where = (FOLDER / f"{name}.safetensors").resolve()  # one of them is a link into the package
