@@ -100,8 +100,10 @@ def run_all(checkpoints: Sequence[Entry], scale: Scale, work: Path, session: Ses
     clock.note()
     results = Results.read(work)
     # Parts of it may have been done before, by other commands; from nothing, the last one may do all of it.
-    does_all = session.command and scale.methods is None and _covers(checkpoints, scale, results)
-    return replace(results, about=results.about | {"commands": [session.command]}) if does_all else results
+    if not session.command or scale.methods is not None or not _covers(checkpoints, scale, results):
+        return results
+    ordered = [results.entry(entry.name) for entry in checkpoints]  # as asked for, whichever was swept first
+    return replace(results, about=results.about | {"commands": [session.command], "checkpoints": ordered})
 
 
 def _covers(checkpoints: Sequence[Entry], scale: Scale, results: Results) -> bool:
