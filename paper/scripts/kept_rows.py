@@ -42,8 +42,9 @@ def measure_all(
         for row in rows_of(name, arguments.data, [row for row in rows if row["checkpoint"] == name]):
             rows.append(known | row)
             write_atomically(file, "".join(json.dumps(line) + "\n" for line in rows).encode())
-            write_table(rows)
             print(rows[-1], flush=True)
+            write_table(rows)
+    write_table(rows)  # also if nothing was missing: rows may come from elsewhere
 
 
 def read_rows(file: Path) -> list[Row]:
