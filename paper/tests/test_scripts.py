@@ -47,7 +47,7 @@ def test_finished_rows_are_kept_and_those_of_a_replaced_model_measured_anew(scri
         return list(asked)
 
     assert run() == [("one", []), ("two", [])]
-    assert tables == [1, 2, 3, 4], "a table after each row"
+    assert tables == [1, 2, 3, 4, 4], "a table after each row, and at the end"
     assert run() == [("one", ["a", "b"]), ("two", ["a", "b"])]
     (tmp_path / "one.safetensors").write_bytes(b"another")
     assert run() == [("one", []), ("two", ["a", "b"])]
