@@ -260,6 +260,9 @@ def test_the_program_prints_the_reference(name, models, tmp_path):
         code, _, error = fed_to(path, bad)
         assert code == 1
         assert f"expected {values}{expected}" in error
+    more = fed_to(path, text + b" 1" * model.config.inputs * 129 + b" x")  # a stream takes them, up to what is none
+    whole = model.config.bidirectional or model.config.retrieval
+    assert ("read 128 steps, and there are more" if whole else f"expected {values}, ") in more[2]
     assert fed_to(path, b"1", "--float")[0] == 2
 
 
