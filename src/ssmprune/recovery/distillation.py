@@ -37,6 +37,7 @@ FEWEST = 8  # sequences of a step if they are long: steps of 32 would be too few
 STEPS_PER_PASS = 2**15  # of all sequences of a backward pass together: bounds the memory
 HELD_BYTES = 2**31  # of inputs, which recovery looks at more than once
 PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
+TEACHING = 0.3  # share of a step's time that the whole model's answers take
 FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
 HARMED = 0.2  # above this damage the full learning rate is used; below, the rate falls with the square root of damage
@@ -272,9 +273,12 @@ class Recovery(Generic[Model]):
         return HeldOutScore(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
-        """Return a number of steps that depends on the data alone, not on how busy the machine is."""
+        """Return a number of steps that depends on data and widths alone, not on how busy the machine is."""
         largest: int = max(len(batch.x) * batch.x.shape[1] for batch in self.batches)
-        return max(FEWEST_STEPS, round(PACE * minutes * min(4.0, 32 * 1024 / largest)))
+        pace = PACE * min(4.0, 32 * 1024 / largest)
+        if isinstance(self.student, Classifier) and isinstance(self.teacher, Classifier):
+            pace /= TEACHING + (1 - TEACHING) * self.student.config.width / self.teacher.config.width
+        return max(FEWEST_STEPS, round(pace * minutes))
 
     def _validate(
         self, optimizer: torch.optim.Optimizer, position: _Position, best: dict[str, Tensor]

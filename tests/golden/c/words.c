@@ -6,6 +6,10 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /* Else gcc makes branches of the clamps in GELU and sigmoid, which keeps them out of vectors. */
 #pragma GCC optimize("no-trapping-math", "finite-math-only", "no-signed-zeros")
+#ifdef __AVX512F__
+/* Vectors of sixteen would wait until those of eight, which products store, have reached the cache. */
+#pragma GCC target("prefer-vector-width=256")
+#endif
 #endif
 
 #include "words.h"
@@ -17,7 +21,7 @@
 #define restrict __restrict
 #endif
 
-#if WORDS_DIGEST != 0xdc6bd09d
+#if WORDS_DIGEST != 0xf800f4b6
 #error "words.h belongs to another model; export both files again"
 #endif
 #define WIDTH 3 /* features of a step */
@@ -27,7 +31,6 @@
 #define WIDEST 8
 #define DECODER_ROW 8
 #define LONGEST 8 /* inputs of a matrix that blocks of steps go through */
-#define LONGEST_OF_ALL 16 /* inputs of any matrix, filled up to whole words as well */
 #define BLOCK WORDS_BLOCK
 
 /* ---- Vectors ----
@@ -81,7 +84,7 @@ typedef float lanes_in_memory;
    Weights are whole numbers, times a scale for each output. Those of neighbouring inputs share a word, as digits share a
    number: first * 2^24 + second * 2^16 + ... (for 8 bits). Shifted until weight j is on top, which processors do to many
    words at once, a word is that weight with those after it as a fraction: w_j + w_(j+1) / 256 + ...
-   A step leaves the fractions in and takes them out of its input, once for all outputs: from x_j goes x_(j-1) / 256. */
+   A step leaves the fractions in and takes them out of its input, for many outputs at once: from x_j goes x_(j-1) / 256. */
 
 #if LANES > 1
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
@@ -160,36 +163,48 @@ INLINE void tile(const matrix *m, const float *weights, int first, const int pan
             finish(m, (size_t)first * PANEL + (size_t)v * LANES, sum[t][v], y + (size_t)(t * m->panels) * PANEL);
 }
 
-/* Words for the v-th vector of outputs, where `weights` is in the first panel and the others are `next`. */
-#define WORDS(v) (*(const words_in_memory *)(weights + (size_t)((v) / VECTORS) * next + (v) % VECTORS * LANES))
-
-/* The input z that takes out what fractions add, with zeros up to a whole word. */
-static void take_out(const matrix *m, const float *restrict x, float *restrict z) {
-    const int inner = m->inner, each = IN_WORD(m);
-    const float base = 1.0f / (float)(1 << BITS(m));
-    for (int k = 1; k < inner; k++) z[k] = x[k] - base * x[k - 1];
-    for (int k = 0; k < inner; k += each) z[k] = x[k]; /* the first of a word is in nobody's fraction */
-    for (int k = inner; k < WORDS_OF(m) * each; k++) z[k] = 0;
+/* Add what a word's first inputs give to the sums over even and odd inputs of some panels, of which `weights` is in the
+   first and the others are `next`. */
+INLINE void add_word(const int bits, const int panels, const int inputs, const float *x, const uint32_t *weights,
+                     size_t next, lanes *even, lanes *odd) {
+    const float base = 1.0f / (float)(1 << bits);
+    words word[STEP_PANELS * VECTORS];
+    for (int v = 0; v < panels * VECTORS; v++)
+        word[v] = *(const words_in_memory *)(weights + (size_t)(v / VECTORS) * next + v % VECTORS * LANES);
+    for (int j = 0; j < inputs; j++) {
+        const float z = j ? x[j] - base * x[j - 1] : x[j]; /* the first of a word is in nobody's fraction */
+        lanes *const sum = j % 2 ? odd : even;
+        for (int v = 0; v < panels * VECTORS; v++, word[v - 1] <<= bits) sum[v] += z * WITH_FRACTION(word[v]);
+    }
 }
 
 /* Some panels of one step, with a sum over even and one over odd inputs: few sums would wait for each addition. */
-INLINE void panels_of_step(const matrix *m, int first, const int panels, const float *z, float *y) {
-    const int bits = BITS(m), count = WORDS_OF(m);
-    const size_t next = (size_t)count * PANEL;
+INLINE void panels_of_step(const matrix *m, int first, const int panels, const float *x, float *y) {
+    const size_t next = (size_t)WORDS_OF(m) * PANEL;
     const uint32_t *weights = m->weights + (size_t)first * next;
     const lanes nothing = {0};
     lanes even[STEP_PANELS * VECTORS], odd[STEP_PANELS * VECTORS];
+    int k = 0;
     for (int v = 0; v < panels * VECTORS; v++) even[v] = odd[v] = nothing;
-    for (int i = 0; i < count; i++, weights += PANEL, z += IN_WORD(m))
-        for (int v = 0; v < panels * VECTORS; v++) {
-            words word = WORDS(v);
-            for (int j = 0; j < IN_WORD(m); j += 2, word <<= 2 * bits) {
-                even[v] += z[j] * WITH_FRACTION(word);
-                odd[v] += z[j + 1] * WITH_FRACTION(word << bits);
-            }
-        }
+    for (; k + 4 <= m->inner; k += 4, weights += PANEL)
+        add_word(8, panels, 4, x + k, weights, next, even, odd);
+    if (k < m->inner) add_word(BITS(m), panels, m->inner - k, x + k, weights, next, even, odd);
     for (int v = 0; v < panels * VECTORS; v++)
         finish(m, (size_t)first * PANEL + (size_t)v * LANES, even[v] + odd[v], y);
+}
+
+/* All outputs of one step, all panels that registers can hold at once: they need not wait for each other. */
+static void product_of_step(const matrix *m, const float *x, float *y) {
+    int panel = 0;
+    for (; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS) panels_of_step(m, panel, STEP_PANELS, x, y);
+#if STEP_PANELS > 1
+    const int left = m->panels - panel;
+#if STEP_PANELS > 2
+    if (left == 3) panels_of_step(m, panel, 3, x, y);
+    if (left == 2) panels_of_step(m, panel, 2, x, y);
+#endif
+    if (left == 1) panels_of_step(m, panel, 1, x, y);
+#endif
 }
 
 /* All outputs of `steps` steps; weights are unpacked once for all steps of a block. */
@@ -208,13 +223,7 @@ static void product(const matrix *m, const float *x, float *y, int steps) {
         for (size_t t = 0; t < (size_t)tiled; t += TILE_STEPS)
             tile(m, unpacked, panel, 1, TILE_STEPS, x + t * x_row, y + t * y_row);
     }
-    for (size_t t = (size_t)tiled; t < (size_t)steps; t++) {
-        float z[LONGEST_OF_ALL];
-        take_out(m, x + t * x_row, z);
-        for (panel = 0; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS)
-            panels_of_step(m, panel, STEP_PANELS, z, y + t * y_row);
-        for (; panel < m->panels; panel++) panels_of_step(m, panel, 1, z, y + t * y_row);
-    }
+    for (size_t t = (size_t)tiled; t < (size_t)steps; t++) product_of_step(m, x + t * x_row, y + t * y_row);
 }
 
 /* ---- Elementwise functions, without branches or calls, so that loops over them become vectors ---- */
@@ -564,7 +573,7 @@ typedef float logit; /* what leaves the model, and its workspace */
 
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char words_id[] = "ssmprune 0.3.0, 0xdc6bd09d, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
+const char words_id[] = "ssmprune 0.3.0, 0xf800f4b6, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19

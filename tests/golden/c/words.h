@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define WORDS_DIGEST 0xdc6bd09d /* of both files, which belong together */
+#define WORDS_DIGEST 0xf800f4b6 /* of both files, which belong together */
 #define WORDS_INPUTS 5 /* different tokens */
 #define WORDS_OUTPUTS 2 /* logits */
 #define WORDS_FEATURES 3 /* numbers that represent a document */
@@ -23,8 +23,8 @@ extern "C" {
 #define WORDS_STATES 4 /* floats */
 typedef int32_t words_input; /* a token */
 
-/* Steps that are computed together; more is faster, fewer need less of the stack (about 160 bytes per step, 64
-   for an input and, unless it is a single step, up to 512 for weights as floats). */
+/* Steps that are computed together; more is faster, fewer need less of the stack (about 160 bytes per step and, unless
+   it is a single step, up to 512 for weights as floats). */
 #ifndef WORDS_BLOCK
 #define WORDS_BLOCK 16
 #endif

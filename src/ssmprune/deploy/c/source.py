@@ -229,10 +229,7 @@ class Writer:
             "DECODER_ROW": padded(config.outputs),
         }
         if self.features["INTEGERS"]:
-            sizes["LONGEST"] = f"{self._longest()[0]} /* inputs of a matrix that blocks of steps go through */"
-            sizes["LONGEST_OF_ALL"] = (
-                f"{self._longest()[1]} /* inputs of any matrix, filled up to whole words as well */"
-            )
+            sizes["LONGEST"] = f"{self._longest()} /* inputs of a matrix that blocks of steps go through */"
         if self.features["CALLS"]:
             sizes["EVERY_STEP"] = self.features["EVERY_STEP"]  # the calls compute with it
         if self.features["LAYER_NORM"]:
@@ -244,11 +241,9 @@ class Writer:
             sizes["STATES_ROOM"] = f"{max(least, *self._states())} /* floats of the largest layer's state */"
         return sizes
 
-    def _longest(self) -> tuple[int, int]:
-        """Return the inputs of the longest matrix that blocks of steps go through, and of the longest of all."""
-        config = self.config
-        longest = max([self.row, *self.drives, 0 if config.tokens else padded(config.inputs)])
-        return longest, max(longest, padded(4 * config.width) if config.retrieval else 0)
+    def _longest(self) -> int:
+        """Return the inputs of the longest matrix that blocks of steps go through, filled up to whole words."""
+        return max([self.row, *self.drives, 0 if self.config.tokens else padded(self.config.inputs)])
 
     def comments(self) -> dict[str, object]:
         """Return what comments say of this model."""
@@ -266,8 +261,7 @@ class Writer:
             "BITS": f"{self.numbers.bits} bits" + more,
             "STATE_BYTES": self.state_bytes,
             "STACK": FLOAT * (widest + rows * self.row),
-            "TAKEN_OUT": FLOAT * self._longest()[1],
-            "UNPACKED": 2 * FLOAT * self._longest()[0] * packing.PANEL,
+            "UNPACKED": 2 * FLOAT * self._longest() * packing.PANEL,
             "A_STEP": "one token" if config.tokens else "MODEL_INPUTS numbers",
             "OUT_WHOLE": f"{answer} for each valid step" if each_step else answer,
             "OUT_STEP": answer if each_step else f"{answer}, of the sequence so far",

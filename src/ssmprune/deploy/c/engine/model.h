@@ -23,8 +23,8 @@ typedef float model_input;
 #endif
 
 #if INTEGERS
-/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes per step, @TAKEN_OUT@
-   for an input and, unless it is a single step, up to @UNPACKED@ for weights as floats). */
+/* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes per step and, unless
+   it is a single step, up to @UNPACKED@ for weights as floats). */
 #else
 /* Steps that are computed together; more is faster, fewer need less of the stack (about @STACK@ bytes per step). */
 #endif
