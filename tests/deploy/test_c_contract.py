@@ -57,11 +57,11 @@ def random_models():
 
 
 def shrunk_models():
-    """Unequal layers, unequal channels, channels and whole layers without states; channels with many."""
+    """Unequal layers, unequal channels, channels and whole layers without states; channels with many; three panels."""
     wide = make(50, "s4d", pooling="mean")
     torch.manual_seed(3)
     full = Classifier(Config("s4d", inputs=2, outputs=4, width=11, states=(40, 0), bidirectional=True)).eval()
-    both = Classifier(Config("s5", inputs=2, outputs=4, width=6, states=(12, 7), bidirectional=True)).eval()
+    both = Classifier(Config("s5", inputs=2, outputs=4, width=20, states=(12, 7), bidirectional=True)).eval()
     many = [
         Classifier(Config("s4d", inputs=2, outputs=3, width=5, states=(35, 10), bidirectional=bidirectional)).eval()
         for bidirectional in (False, True)
