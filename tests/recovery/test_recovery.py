@@ -210,6 +210,16 @@ def test_time_is_limited():
     assert outcome.steps == 1
 
 
+def test_a_narrow_model_takes_more_steps_in_the_same_minutes():
+    """Steps of half the features, whose teacher stays as it is, are 1 / (0.3 + 0.7 / 2) as many."""
+    model, data = classifier(), inputs()
+    full, half = (
+        Recovery(sp.prune(model, 0.5, width=width, data=data), model, data).planned_steps(2) for width in (0, 0.5)
+    )
+    assert full == 180 * 2 * 4
+    assert half == round(full / 0.65)
+
+
 def test_a_slow_machine_takes_fewer_steps_and_ends_in_time(monkeypatch):
     seconds = itertools.count()
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(seconds)))  # a step a second

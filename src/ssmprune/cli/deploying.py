@@ -189,7 +189,8 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     options.check_amount()
     options.check_recovery()
     check_new_folder(folder)
-    say(f"Pruning {checkpoint}, rounding it to {bits} bits, measuring it, writing {folder}: this takes a few minutes.")
+    recovery = f", and up to {options.minutes:g} to recover" if options.recover else ""
+    say(f"Pruning {checkpoint}, rounding to {bits} bits, measuring, writing {folder}: a few minutes{recovery}.")
     split = _test_examples(checkpoint, options)
     raw = options.calibration.raw(checkpoint) if options.arithmetic == "integer" else None
     rounded = partial(quantize, bits=bits, sequences=None, arithmetic=options.arithmetic, raw=raw)
