@@ -84,7 +84,7 @@ def write_table(rows: list[Row]) -> None:
     lost = np.array([row["float"] - row["integer"] for row in rows])
     verdicts = [
         (
-            f"points lost on average, {len(rows)} models so far",
+            f"points lost on average, {len(rows)} models",
             f"{lost.mean():.2f}",
             "at most 0.3",
             "yes" if lost.mean() <= 0.3 else "no",

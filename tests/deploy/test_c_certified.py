@@ -55,9 +55,10 @@ def test_the_symbols_that_a_file_needs_are_the_documented_ones(flags, tmp_path):
         subprocess.run(line, cwd=tmp_path, check=True)
         table = subprocess.run(["nm", "-u", f"{name}.o"], cwd=tmp_path, check=True, capture_output=True, text=True)
         needed |= {line.split()[-1] for line in table.stdout.splitlines()}
-    # hosted, gcc clears small memory without a call
-    expected = SYMBOLS | {"fabsf"} if "-ffreestanding" in flags else SYMBOLS - {"memset"}
-    assert needed == expected
+    if "-ffreestanding" in flags:
+        assert needed == SYMBOLS | {"fabsf"}
+    else:  # where a compiler may clear small memory without a call
+        assert SYMBOLS - {"memset"} <= needed <= SYMBOLS
 
 
 THREADS = """

@@ -189,7 +189,7 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     options.check_amount()
     options.check_recovery()
     check_new_folder(folder)
-    recovery = f", and up to {options.minutes:g} to recover" if options.recover else ""
+    recovery = f", plus up to {options.minutes:g} for recovery" if options.recover else ""
     say(f"Pruning {checkpoint}, rounding to {bits} bits, measuring, writing {folder}: a few minutes{recovery}.")
     split = _test_examples(checkpoint, options)
     raw = options.calibration.raw(checkpoint) if options.arithmetic == "integer" else None

@@ -37,7 +37,7 @@ FEWEST = 8  # sequences of a step if they are long: steps of 32 would be too few
 STEPS_PER_PASS = 2**15  # of all sequences of a backward pass together: bounds the memory
 HELD_BYTES = 2**31  # of inputs, which recovery looks at more than once
 PACE = 180  # steps a minute, of 32 sequences of 1,024 steps: two cores manage that easily
-TEACHING = 0.3  # share of a step's time that the whole model's answers take
+TEACHING = 0.3  # share of a full-width step's time that the whole model's answers take, until they are kept
 FEWEST_STEPS = 32
 LARGEST_RATE = 3e-3  # a third of it repairs less in a few minutes, twice as much may repair nothing
 HARMED = 0.2  # above this damage the full learning rate is used; below, the rate falls with the square root of damage
@@ -67,8 +67,8 @@ def recover(
     small: a pruned torch model: one of ours, or any other whose output for x is a tensor.
     model: the whole model it was pruned from, which teaches it.
     data: batches or a DataLoader, as for `collect`, but many: all are used, up to 2 GB, some of them held out.
-    minutes: the longest it may take; the number of steps follows from it and the data, so a seed gives the same model
-        on every machine that is as fast as two CPU cores.
+    minutes: the longest it may take; the number of steps follows from it, the data and both sizes, so a seed gives the
+        same model on every machine that is as fast as two CPU cores.
     what: "all" lets every parameter learn, "states" those of the SSM layers only.
 
     `Recovery` also tells what happened, and resumes after a kill.
@@ -273,11 +273,13 @@ class Recovery(Generic[Model]):
         return HeldOutScore(damage / total, same / total if self.classifies else None)
 
     def planned_steps(self, minutes: float) -> int:
-        """Return a number of steps that depends on data and widths alone, not on how busy the machine is."""
+        """Return a number of steps that depends on the data and both sizes alone, not on how busy the machine is."""
         largest: int = max(len(batch.x) * batch.x.shape[1] for batch in self.batches)
         pace = PACE * min(4.0, 32 * 1024 / largest)
         if isinstance(self.student, Classifier) and isinstance(self.teacher, Classifier):
-            pace /= TEACHING + (1 - TEACHING) * self.student.config.width / self.teacher.config.width
+            small, whole = self.student.config, self.teacher.config
+            left = max(small.width / whole.width, sum(small.states) / max(1, sum(whole.states)))
+            pace /= TEACHING + (1 - TEACHING) * left
         return max(FEWEST_STEPS, round(pace * minutes))
 
     def _validate(

@@ -5,8 +5,8 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /* Else gcc makes branches of the clamps in GELU and sigmoid, which keeps them out of vectors. */
 #pragma GCC optimize("no-trapping-math", "finite-math-only", "no-signed-zeros")
-#ifdef __AVX512F__
-/* Vectors of sixteen would wait until those of eight, which products store, have reached the cache. */
+#if defined(__AVX512F__) && __GNUC__ >= 8
+/* Vectors of sixteen would have to wait until the vectors of eight that products store have reached the cache. */
 #pragma GCC target("prefer-vector-width=256")
 #endif
 #endif
@@ -20,7 +20,7 @@
 #define restrict __restrict
 #endif
 
-#if STREAM_DIGEST != 0x5d596fec
+#if STREAM_DIGEST != 0x4e66aa44
 #error "stream.h belongs to another model; export both files again"
 #endif
 #define WIDTH 4 /* features of a step */
@@ -126,7 +126,7 @@ INLINE void panels_of_step(const matrix *m, int first, const int panels, const f
     for (int v = 0; v < panels * VECTORS; v++) STORE(y + first * PANEL + v * LANES, even[v] + odd[v]);
 }
 
-/* All outputs of one step, all panels that registers can hold at once: they need not wait for each other. */
+/* All outputs of one step, with as many panels at once as registers hold: they need not wait for each other. */
 static void product_of_step(const matrix *m, const float *x, float *y) {
     int panel = 0;
     for (; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS) panels_of_step(m, panel, STEP_PANELS, x, y);
@@ -471,7 +471,7 @@ typedef float logit; /* what leaves the model, and its workspace */
 
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char stream_id[] = "ssmprune 0.3.0, 0x5d596fec, stream.safetensors (SHA-256 c13612dba4f2765960caa7cfbc6526337ee6f7d7d40a2ba8a02f9ce422833910)";
+const char stream_id[] = "ssmprune 0.3.0, 0x4e66aa44, stream.safetensors (SHA-256 c13612dba4f2765960caa7cfbc6526337ee6f7d7d40a2ba8a02f9ce422833910)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19

@@ -6,8 +6,8 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /* Else gcc makes branches of the clamps in GELU and sigmoid, which keeps them out of vectors. */
 #pragma GCC optimize("no-trapping-math", "finite-math-only", "no-signed-zeros")
-#ifdef __AVX512F__
-/* Vectors of sixteen would wait until those of eight, which products store, have reached the cache. */
+#if defined(__AVX512F__) && __GNUC__ >= 8
+/* Vectors of sixteen would have to wait until the vectors of eight that products store have reached the cache. */
 #pragma GCC target("prefer-vector-width=256")
 #endif
 #endif
@@ -21,7 +21,7 @@
 #define restrict __restrict
 #endif
 
-#if WORDS_DIGEST != 0xf800f4b6
+#if WORDS_DIGEST != 0x71811f6e
 #error "words.h belongs to another model; export both files again"
 #endif
 #define WIDTH 3 /* features of a step */
@@ -163,8 +163,8 @@ INLINE void tile(const matrix *m, const float *weights, int first, const int pan
             finish(m, (size_t)first * PANEL + (size_t)v * LANES, sum[t][v], y + (size_t)(t * m->panels) * PANEL);
 }
 
-/* Add what a word's first inputs give to the sums over even and odd inputs of some panels, of which `weights` is in the
-   first and the others are `next`. */
+/* Add the products of a word's first `inputs` weights to the sums over even and odd inputs of some panels; `weights` points
+   into the first panel, and panels are `next` apart. */
 INLINE void add_word(const int bits, const int panels, const int inputs, const float *x, const uint32_t *weights,
                      size_t next, lanes *even, lanes *odd) {
     const float base = 1.0f / (float)(1 << bits);
@@ -193,7 +193,7 @@ INLINE void panels_of_step(const matrix *m, int first, const int panels, const f
         finish(m, (size_t)first * PANEL + (size_t)v * LANES, even[v] + odd[v], y);
 }
 
-/* All outputs of one step, all panels that registers can hold at once: they need not wait for each other. */
+/* All outputs of one step, with as many panels at once as registers hold: they need not wait for each other. */
 static void product_of_step(const matrix *m, const float *x, float *y) {
     int panel = 0;
     for (; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS) panels_of_step(m, panel, STEP_PANELS, x, y);
@@ -573,7 +573,7 @@ typedef float logit; /* what leaves the model, and its workspace */
 
 /* ---- Which model this is, and whether it computes what it should ---- */
 
-const char words_id[] = "ssmprune 0.3.0, 0xf800f4b6, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
+const char words_id[] = "ssmprune 0.3.0, 0x71811f6e, words.safetensors (SHA-256 0cef9a11f4d08768aa8585f8e91b76b8fe19a4eb97396fed8540671fd37aef51)";
 
 #ifdef SSMPRUNE_SELF_TEST
 #define GOLDEN_STEPS 19

@@ -11,8 +11,8 @@
 #if defined(__GNUC__) && !defined(__clang__)
 /* Else gcc makes branches of the clamps in GELU and sigmoid, which keeps them out of vectors. */
 #pragma GCC optimize("no-trapping-math", "finite-math-only", "no-signed-zeros")
-#ifdef __AVX512F__
-/* Vectors of sixteen would wait until those of eight, which products store, have reached the cache. */
+#if defined(__AVX512F__) && __GNUC__ >= 8
+/* Vectors of sixteen would have to wait until the vectors of eight that products store have reached the cache. */
 #pragma GCC target("prefer-vector-width=256")
 #endif
 #endif
@@ -167,8 +167,8 @@ INLINE void tile(const matrix *m, const float *weights, int first, const int pan
             finish(m, (size_t)first * PANEL + (size_t)v * LANES, sum[t][v], y + (size_t)(t * m->panels) * PANEL);
 }
 
-/* Add what a word's first inputs give to the sums over even and odd inputs of some panels, of which `weights` is in the
-   first and the others are `next`. */
+/* Add the products of a word's first `inputs` weights to the sums over even and odd inputs of some panels; `weights` points
+   into the first panel, and panels are `next` apart. */
 INLINE void add_word(const int bits, const int panels, const int inputs, const float *x, const uint32_t *weights,
                      size_t next, lanes *even, lanes *odd) {
     const float base = 1.0f / (float)(1 << bits);
@@ -252,7 +252,7 @@ INLINE void panels_of_step(const matrix *m, int first, const int panels, const f
 }
 #endif
 
-/* All outputs of one step, all panels that registers can hold at once: they need not wait for each other. */
+/* All outputs of one step, with as many panels at once as registers hold: they need not wait for each other. */
 static void product_of_step(const matrix *m, const float *x, float *y) {
     int panel = 0;
     for (; panel + STEP_PANELS <= m->panels; panel += STEP_PANELS) panels_of_step(m, panel, STEP_PANELS, x, y);

@@ -4,7 +4,7 @@
    States are not: their units were chosen so that no input whatever can make them overflow.
    See @HEADER@ for how to call it, and the end of this file for a program to try it with. */
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8 && defined(__AVX512F__)
 /* Rows of a pruned model are too short for vectors of 512 bits. */
 #pragma GCC target("prefer-vector-width=256")
 #endif
