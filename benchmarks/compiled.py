@@ -112,9 +112,9 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
         ),
     }
     if NARROW in smalls:
-        narrow = each["C step, 0% pruned"] / each[f"C step, {NARROW}"]
-        ratios["C step / C step with 5 % of the operations"] = (narrow, 11)
-        ratios["the same, of 8 bits"] = (each["C step, 0% pruned"] / each[f"C step, {NARROW}, 8 bits"], None)
+        for bits, bound in (("", 11), (", 8 bits", None)):
+            narrow = f"C step, {NARROW}{bits}"
+            ratios[f"C step / {narrow}"] = (each["C step, 0% pruned"] / each[narrow], bound)
     if graph is not None:
         ratios["onnxruntime's step / C step"] = (each["onnxruntime's step"] / each["C step, 0% pruned"], 15)
         least = each["onnxruntime's step"] / each["reading the weights alone"]
