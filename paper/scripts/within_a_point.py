@@ -36,7 +36,7 @@ from ssmprune.training.evaluation import right_answers
 ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "runs" / "point"
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
-FEWER = (0.8, 0.6, 0.45, 0.3, 0.2)  # shares of the operations of the model that needs no recovery
+FEWER = (0.6, 0.4, 0.25)  # shares of the operations of the model that needs no recovery
 TURNS = 15
 WAYS = ("states", "both", "both + recovery")
 
