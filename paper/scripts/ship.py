@@ -8,6 +8,7 @@ Pin its numbers afterwards: python scripts/pin.py NAME.
 """
 
 import argparse
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,15 @@ def main(
     data: Path,
     recipe: str | None,
     start: Path | None,
-    first: str,
+    first: str | None,
     length: int | None,
     note: str | None,
 ) -> None:
     """Write the checkpoint, its card and the table."""
     card = trained(run, recipe or ("tune" if start else "cpu"), start)
     if start:
-        before = trained(start.parent, first)
+        before = trained(start.parent, first) if first else cards.read_card(start)
+        before["command"] = re.sub(r" --(data \S+|json)", "", before["command"])
         card["before"] = {key: before[key] for key in ("command", "epochs", "seconds")}
     if length:
         card["task_parameters"] = card["task_parameters"] | {"length": length}
@@ -111,7 +113,7 @@ if __name__ == "__main__":
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--recipe", help="of the training; by default cpu, or tune with --from")
     parser.add_argument("--from", dest="start", type=Path, help="the checkpoint that the training began with")
-    parser.add_argument("--first", default="cpu", help="the recipe of that checkpoint")
+    parser.add_argument("--first", help="the recipe of that checkpoint; its card is believed where none is given")
     parser.add_argument("--length", type=int, help="of the test sequences, where it is not that of training")
     parser.add_argument("--note", help="what is particular about this training")
     main(**vars(parser.parse_args()))

@@ -14,7 +14,7 @@ import ssmprune as sp
 from ssmprune.errors import InputError
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
-from ssmprune.tasks import Split
+from ssmprune.tasks import Split, cards
 from ssmprune.training import evaluate
 from ssmprune.training.recipes import get
 from ssmprune_paper import pretrain_retrieval
@@ -137,6 +137,8 @@ def test_the_script_writes_a_checkpoint_to_start_from(root, ssmprune):
     pretrain_retrieval.main(["--data", str(root), "--out", str(out), *words])
     reader = sp.load(out)
     assert (reader.config.retrieval, reader.config.outputs) == (True, 2)
+    command = "python -m ssmprune_paper.pretrain_retrieval --model s5 --seed 0 --out runs/reader.safetensors"
+    assert cards.read_card(out)["command"] == command + " --epochs 1 --topics 6 --length 40"
     words = ["--from", out, "--data", root, "--out", root / "run", "--batch", 4]
     assert ssmprune("train", "retrieval", *words).returncode == 0
     sp.save(Classifier(replace(reader.config, retrieval=False)), out)

@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from ssmprune.errors import InputError
 from ssmprune.models import Classifier, measure_statistics, save
 from ssmprune.progress import Bar
-from ssmprune.tasks import Split
+from ssmprune.tasks import Split, cards
 from ssmprune.training import Recipe, parameter_groups, warmup_cosine
 
 from .recipes import RECIPES
@@ -185,12 +186,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=128, help="bytes of text that a question is about")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    cpu = RECIPES[f"retrieval {given.model} cpu"]
+    cpu, started = RECIPES[f"retrieval {given.model} cpu"], perf_counter()
     recipe = dataclasses.replace(cpu, **READING | {"epochs": given.epochs})
     reader, explained = learn_to_read(*read_pieces(given.data, given.topics, given.length), recipe, given.seed)
     model = compare_documents(reader)
     fit_head(model, TASK.replace(**cpu.task).load("train", given.data))
     save(model, given.out)
+    told = {key: value for key, value in vars(given).items() if value != parser.get_default(key) and key != "data"}
+    told = {"model": given.model, "seed": given.seed} | told | {"out": f"runs/{given.out.name}"}
+    command = "python -m ssmprune_paper.pretrain_retrieval " + " ".join(f"--{key} {told[key]}" for key in told)
+    known = {"task": TASK.name, "task_parameters": cpu.task, "model": given.model, "epochs": given.epochs}
+    known |= {"command": command, "explained": explained}
+    cards.write_card(given.out, known | {"seconds": round(perf_counter() - started, 1)})
     print(f"{given.out}: reads {explained:.2%} of the variance of topics; train it with --from.")
 
 
