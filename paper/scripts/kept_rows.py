@@ -40,7 +40,7 @@ def measure_all(
     for name in arguments.names or names or sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors")):
         known = {"checkpoint": name, "sha256": content_of(name)}
         for row in rows_of(name, arguments.data, [row for row in rows if row["checkpoint"] == name]):
-            rows.append(known | row)
+            rows = [*read_rows(file), known | row]  # read again: a second process may measure other checkpoints
             write_atomically(file, "".join(json.dumps(line) + "\n" for line in rows).encode())
             print(rows[-1], flush=True)
             write_table(rows)
