@@ -37,11 +37,11 @@ def measure_all(
     parser.add_argument("--data", type=Path, required=True)
     arguments = parser.parse_args()
     rows = read_rows(file)
-    for name in arguments.names or names or sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors")):
+    for name in arguments.names or names or all_names():
         known = {"checkpoint": name, "sha256": content_of(name)}
         for row in rows_of(name, arguments.data, [row for row in rows if row["checkpoint"] == name]):
             rows = [*read_rows(file), known | row]  # read again: a second process may measure other checkpoints
-            write_atomically(file, "".join(json.dumps(line) + "\n" for line in rows).encode())
+            write_rows(file, rows)
             print(rows[-1], flush=True)
             write_table(rows)
     write_table(rows)  # also if nothing was missing: rows may come from elsewhere
@@ -51,6 +51,16 @@ def read_rows(file: Path) -> list[Row]:
     """Return the finished rows of a file, without those of models that are no longer shipped under their names."""
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     return [row for row in rows if row["sha256"] == content_of(row["checkpoint"])]
+
+
+def write_rows(file: Path, rows: list[Row]) -> None:
+    """Write the rows of a file anew."""
+    write_atomically(file, "".join(json.dumps(line) + "\n" for line in rows).encode())
+
+
+def all_names() -> list[str]:
+    """Return the names of the shipped checkpoints."""
+    return sorted(path.stem for path in CHECKPOINTS.glob("*.safetensors"))
 
 
 def content_of(name: str) -> str:

@@ -5,22 +5,27 @@ all validation examples (at most 5,000), of states alone, of states and features
 recovery without labels; then its loss on the whole test set (at most 10,000 examples), by the compiled engine. Recovery
 starts from the model that both ways together reached, and climbs as the search does: ever fewer operations up to the
 first model that breaks the budget. Calibration is on 200 unlabelled training sequences. Finished rows are kept in
-paper/results/point.jsonl, so it resumes; the models are in paper/runs/point.
+paper/results/point.jsonl, so it resumes; the models are in paper/runs/point. They are timed when the last is finished,
+which wants a quiet machine: one step after the other in C, or of models that read both ways a whole sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from time import thread_time
 from typing import Any
 
 import numpy as np
-from kept_rows import CHECKPOINTS, RESULTS, ROOT, Row, measure_all
+from kept_rows import CHECKPOINTS, RESULTS, ROOT, Row, all_names, measure_all, read_rows, write_rows
+from numpy.typing import NDArray
 
 import ssmprune as sp
 from ssmprune.budgets import search
-from ssmprune.deploy.compiled import forward
+from ssmprune.deploy.build import load
+from ssmprune.deploy.c import sources
 from ssmprune.files import write_atomically
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
@@ -29,7 +34,7 @@ from ssmprune.recovery import Recovery
 from ssmprune.report import markdown_rows
 from ssmprune.sweeps.timing import time_in_turns
 from ssmprune.tasks import cards
-from ssmprune.tasks.task import Split, fewer
+from ssmprune.tasks.task import fewer
 from ssmprune.training.calibration_inputs import unlabelled_batches
 from ssmprune.training.evaluation import right_answers
 
@@ -37,8 +42,17 @@ ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "run
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
 FEWER = (0.6, 0.4, 0.25)  # shares of the operations of the model that needs no recovery
-TURNS = 15
+TURNS, LENGTH = 31, 1024  # of the sequence that is timed
 WAYS = ("states", "both", "both + recovery")
+STEPS = """
+#include "model.h"
+void steps(const model_input *in, size_t length, float *out);
+void steps(const model_input *in, size_t length, float *out) {
+    model_state state;
+    model_init(&state);
+    for (size_t t = 0; t < length; t++) model_step(&state, in + t * MODEL_INPUTS, out);
+}
+"""  # with nothing of Python between them
 
 
 def without_recovery(model: Classifier, way: str, data: list[Any], budget: sp.max_loss) -> Classifier:
@@ -77,15 +91,20 @@ def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
         if way in {row["way"] for row in finished}:
             continue
         if way == WAYS[2]:
-            start = sp.load(MODELS / f"{name}-both.safetensors")
+            start = sp.load(model_of({"checkpoint": name, "way": WAYS[1]}))
             small = with_recovery(model, start, data, unlabelled_batches(train, LEARNT), budget)
         else:
             small = without_recovery(model, way, data, budget)
-        sp.save(small, MODELS / f"{name}-{way.replace(' + ', '-')}.safetensors")
+        sp.save(small, model_of({"checkpoint": name, "way": way}))
         whole = right_answers(model, test) if whole is None else whole
         row = {"family": name.split("-")[-1], "way": way, "validation": len(validation)}
         row |= {"test": len(test), "whole": float(whole.mean()), "small": float(right_answers(small, test).mean())}
-        yield row | sizes(model, small) | {"times_faster": times_faster(model, small, test)}
+        yield row | sizes(model, small)
+
+
+def model_of(row: Row) -> Path:
+    """Return where the model of a row is."""
+    return MODELS / f"{row['checkpoint']}-{row['way'].replace(' + ', '-')}.safetensors"
 
 
 def sizes(model: Classifier, small: Classifier) -> Row:
@@ -98,13 +117,36 @@ def sizes(model: Classifier, small: Classifier) -> Row:
     }
 
 
-def times_faster(model: Classifier, small: Classifier, test: Split) -> float:
-    """Return how many times faster the C of the small model answers a test sequence, by one thread's time."""
-    x = next(iter(unlabelled_batches(fewer(test, 2), 2)))
-    with forward(model, "compiled") as slow, forward(small, "compiled") as fast:
-        calls = {"whole": lambda: slow(x.x, x.lengths), "small": lambda: fast(x.x, x.lengths)}
-        seconds = time_in_turns(calls, TURNS, thread_time)
+def time_all() -> None:
+    """Time the models that are not timed yet, and write their rows with how many times faster they are."""
+    rows = read_rows(ROWS)
+    for place, row in enumerate(rows):
+        if "faster" not in row:
+            model, small = sp.load(CHECKPOINTS / f"{row['checkpoint']}.safetensors"), sp.load(model_of(row))
+            rows[place] = row | {"faster": times_faster(model, small)}
+            print(rows[place], flush=True)
+            write_rows(ROWS, rows)
+    write_table(rows)
+
+
+def times_faster(model: Classifier, small: Classifier) -> float:
+    """Return how many times faster a step of the small model is in C, by one thread's time."""
+    config = model.config
+    x = np.random.default_rng(0).random((LENGTH, config.inputs), np.float32)
+    x = (256 * x[:, 0]).astype(np.int32) % config.inputs if config.tokens else x
+    calls = {"whole": in_c(model, x), "small": in_c(small, x)}
+    seconds = time_in_turns(calls, TURNS, thread_time)
     return float(np.median(seconds["whole"] / seconds["small"]))
+
+
+def in_c(model: Classifier, x: NDArray[Any]) -> Callable[[], object]:
+    """Return a call that takes the steps x one by one, or as one sequence if the model reads it both ways."""
+    if model.config.bidirectional:
+        return partial(sp.compile(model, threads=1), np.stack([x] * (1 + model.config.retrieval)))
+    text, out = sources(model), np.empty(model.config.outputs, np.float32)
+    library = load({"model.c": text.c, "model.h": text.header, "steps.c": STEPS})
+    where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (x, out))  # which hold the arrays
+    return partial(library.steps, where, ctypes.c_size_t(len(x)), answer)
 
 
 def write_table(rows: list[Row]) -> None:
@@ -115,19 +157,18 @@ def write_table(rows: list[Row]) -> None:
         some = [found.get((name, way)) for way in WAYS]
         whole, last = next(row["whole"] for row in some if row), [row for row in some if row][-1]
         before, after = last["parameters"]
-        cells = [
-            f"{row['operations']:.0%}, {row['times_faster']:.1f}× ({_lost(row):+.2f})" if row else "" for row in some
-        ]
+        cells = [f"{row['operations']:.0%}, {_faster(row)} ({_lost(row):+.2f})" if row else "" for row in some]
         lines.append((f"`{name}`", f"{100 * whole:.2f}", *cells, f"{before:,} → {after:,}"))
     for family in ("s5", "s4d"):
         sides = [[row for row in rows if row["family"] == family and row["way"] == way] for way in WAYS]
         lines.append((f"average of {family.upper()}", "", *map(_mean, sides), ""))
     broken = sum(_lost(row) > POINTS for row in rows)
     text = (
-        "# How much faster within one point\n\nShare of a step's operations that is left, how many times faster the C "
-        "answers a test sequence, and in brackets the points lost on the whole test set (a minus is a gain), of models "
-        "that `max_loss(1, validation)` returned; then the parameters of the whole model and of the last of these. By "
-        "`python paper/scripts/within_a_point.py --data DATA`, whose first lines say how recovery is tried.\n\n"
+        "# How much faster within one point\n\nShare of a step's operations that is left, how many times faster a step "
+        "in C is, and in brackets the points lost on the whole test set (a minus is a gain), of models that "
+        "`max_loss(1, validation)` returned; then the parameters of the whole model and of the last of these. "
+        "`smnist` and `psmnist` take one step after the other; the others read both ways and take a sequence at once. "
+        "By `python paper/scripts/within_a_point.py --data DATA`, whose first lines say how recovery is tried.\n\n"
     )
     count = f"\n{broken} of {len(rows)} models lose more than the point on the test set; the promise is one in ten.\n"
     titles = ("checkpoint", "whole", *WAYS, "parameters")
@@ -138,12 +179,20 @@ def _lost(row: Row) -> float:
     return 100 * (row["whole"] - row["small"])
 
 
+def _faster(row: Row) -> str:
+    return f"{row['faster']:.1f}×" if "faster" in row else "–"
+
+
 def _mean(rows: list[Row]) -> str:
     if not rows:
         return ""
-    share, faster, lost = np.mean([(row["operations"], row["times_faster"], _lost(row)) for row in rows], axis=0)
-    return f"{share:.0%}, {faster:.1f}× ({lost:+.2f}), {len(rows)} models"
+    share, lost = np.mean([(row["operations"], _lost(row)) for row in rows], axis=0)
+    timed = [row["faster"] for row in rows if "faster" in row]
+    faster = f"{np.mean(timed):.1f}×" if len(timed) == len(rows) else "–"
+    return f"{share:.0%}, {faster} ({lost:+.2f}), {len(rows)} models"
 
 
 if __name__ == "__main__":
     measure_all(__doc__ or "", ROWS, rows_of, write_table)
+    if {row["checkpoint"] for row in read_rows(ROWS) if row["way"] == WAYS[2]} == set(all_names()):
+        time_all()
