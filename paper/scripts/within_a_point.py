@@ -3,8 +3,9 @@
 For every checkpoint: the smallest model that `max_loss(1, validation)` returns, with its bound of 90 % confidence on
 all validation examples (at most 5,000), of states alone, of states and features (`width="auto"`), and of both with a
 recovery without labels; then its loss on the whole test set (at most 10,000 examples), by the compiled engine. Recovery
-starts from the model that both ways together reached, and climbs as the search does: ever fewer operations up to the
-first model that breaks the budget. Calibration is on 200 unlabelled training sequences. Finished rows are kept in
+starts from the model that both ways together reached, and climbs as the search does: that model is pruned further and
+learns the whole model's answers, what came of it is pruned further and learns, up to the first that breaks the budget.
+Calibration is on 200 unlabelled training sequences. Finished rows are kept in
 paper/results/point.jsonl, so it resumes; the models are in paper/runs/point. They are timed when the last is finished,
 which wants a quiet machine: one step after the other in C, or of models that read both ways a whole sequence.
 """
@@ -41,7 +42,7 @@ from ssmprune.training.evaluation import right_answers
 ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "runs" / "point"
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
-FEWER = (0.6, 0.4, 0.25)  # shares of the operations of the model that needs no recovery
+FEWER, STRIDES = 0.7, 4  # the share of the operations that a stride leaves, and how many there are at most
 TURNS, LENGTH = 31, 1024  # of the sequence that is timed
 WAYS = ("states", "both", "both + recovery")
 STEPS = """
@@ -61,13 +62,14 @@ def without_recovery(model: Classifier, way: str, data: list[Any], budget: sp.ma
 
 
 def with_recovery(model: Classifier, start: Classifier, data: list[Any], learnt: list[Any], budget: sp.max_loss) -> Any:
-    """Return the smallest model that keeps the budget after a recovery, and before the first that does not."""
-    work, best = sp.Pruning(model, width="auto", data=data), start
-    for factor in FEWER:
-        share = factor * operations(start.config) / operations(model.config)
-        trial = Recovery(work.shrink(work.plan(1 - share)), model, learnt)
+    """Return the smallest model that keeps the budget after recoveries, and before the first that does not."""
+    best, whole = start, sp.Pruning(model)
+    for _ in range(STRIDES):
+        work = sp.Pruning(best, width="auto", data=data)
+        trial = Recovery(work.shrink(work.plan(1 - FEWER)), model, learnt)
         recovered = trial.run(2 * MINUTES, steps=trial.planned_steps(MINUTES), progress=False)
-        bound = budget.measure(recovered.model, work)
+        bound = budget.measure(recovered.model, whole)
+        share = operations(recovered.model.config) / operations(model.config)
         print(f"{share:.1%} of the operations: at most {bound:.2f} points. {recovered}", flush=True)
         if not budget.allows(bound):
             break
