@@ -42,7 +42,7 @@ from ssmprune.training.evaluation import right_answers
 ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "runs" / "point"
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
-FEWER, STRIDES = 0.7, 4  # the share of the operations that a stride leaves, and how many there are at most
+FEWER, STRIDES = 0.65, 3  # the share of the operations that a stride leaves, and how many there are at most
 TURNS, LENGTH = 31, 1024  # of the sequence that is timed
 WAYS = ("states", "both", "both + recovery")
 STEPS = """
