@@ -42,7 +42,7 @@ from ssmprune.training.evaluation import right_answers
 ROWS, TABLE, MODELS = RESULTS / "point.jsonl", RESULTS / "point.md", ROOT / "runs" / "point"
 POINTS, SEQUENCES, VALIDATION, TEST = 1.0, 200, 5_000, 10_000
 MINUTES, LEARNT = 2.5, 20_000  # of a recovery on two cores, and the sequences that it learns from at most
-FEWER, STRIDES = 0.65, 3  # the share of the operations that a stride leaves, and how many there are at most
+STRIDES = (0.8, 0.65, 0.65)  # the shares of the operations that they leave
 TURNS, LENGTH = 31, 1024  # of the sequence that is timed
 WAYS = ("states", "both", "both + recovery")
 STEPS = """
@@ -64,9 +64,9 @@ def without_recovery(model: Classifier, way: str, data: list[Any], budget: sp.ma
 def with_recovery(model: Classifier, start: Classifier, data: list[Any], learnt: list[Any], budget: sp.max_loss) -> Any:
     """Return the smallest model that keeps the budget after recoveries, and before the first that does not."""
     best, whole = start, sp.Pruning(model)
-    for _ in range(STRIDES):
+    for left in STRIDES:
         work = sp.Pruning(best, width="auto", data=data)
-        trial = Recovery(work.shrink(work.plan(1 - FEWER)), model, learnt)
+        trial = Recovery(work.shrink(work.plan(1 - left)), model, learnt)
         recovered = trial.run(2 * MINUTES, steps=trial.planned_steps(MINUTES), progress=False)
         bound = budget.measure(recovered.model, whole)
         share = operations(recovered.model.config) / operations(model.config)
