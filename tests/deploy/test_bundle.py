@@ -189,6 +189,20 @@ def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_pa
     assert note in " ".join(result.stdout.split())
 
 
+def test_budgets_weigh_states_against_features_where_there_are_inputs(ssmprune, place, tmp_path, no_graph):
+    model = sp.load(place / "digits.safetensors")
+    most = 0.6 * budgets.megabytes_of(quantize(model, 8))
+    line = ("deploy", place / "digits.safetensors", "--max-memory", most, "--calibrate", place / "x.npy")
+    narrowed = {}
+    for name, more in {"both": (), "auto": ("--width", "auto"), "states": ("--width", 0)}.items():
+        result = ssmprune(*line, *more, "--data", place, "--out", tmp_path / name)
+        assert result.returncode == 0, result.stderr
+        narrowed[name] = sp.load(tmp_path / name / "digits.safetensors").config
+    assert narrowed["both"] == narrowed["auto"]
+    assert narrowed["both"].width < narrowed["states"].width == model.config.width
+    assert sum(narrowed["both"].states) > sum(narrowed["states"].states)
+
+
 def test_without_data_card_or_compiler_what_is_left_is_written(ssmprune, place, tmp_path, monkeypatch, no_graph):
     monkeypatch.setattr(build, "find_compiler", lambda: None)
     (tmp_path / "empty").mkdir()

@@ -18,7 +18,7 @@ from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
 from .output import WRONG, Report, literal, say, table
-from .pruning import PruningOptions, find_plan, recover_found, report_certificates
+from .pruning import PruningOptions, Width, find_plan, recover_found, report_certificates
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -83,6 +83,8 @@ class DeployOptions(PruningOptions):
 
     out: Annotated[Path, Parameter(alias="-o")] = field()
     """A new folder for all files."""
+    width: Width = None
+    """Share of the features to prune as well, on data of --calibrate; by default budgets weigh both, as "auto" does."""
     bits: Bits = 8
     arithmetic: Arithmetic = "float"
 

@@ -4,14 +4,14 @@ Annotations are evaluated here, as in `options`, because `deploy` inherits optio
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 from rich.console import Group
 
 from .. import budgets, tasks
@@ -78,16 +78,7 @@ class InspectOptions:
     unstable: Unstable = "refuse"
 
 
-def parse_width(_: Any, tokens: Sequence[Token]) -> float | str:
-    """Read a share, or "auto"."""
-    text = tokens[0].value
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError:
-        raise ValueError(f'expected a share from 0 to 1, or "auto"; got {text!r}.') from None
-
-
-Width = Annotated[float | Literal["auto"], Parameter(converter=parse_width)]
+Width = float | Literal["auto"] | None
 
 
 @Parameter(name="*")
@@ -154,6 +145,14 @@ class PruningOptions:
         if self.certify and (self.width or self.operations is not None):
             raise InputError("--certify compares layers state by state, so all features must stay: leave out --width.")
         return given
+
+    def chosen_width(self, budgeted: Mapping[str, float]) -> float | Literal["auto"]:
+        """Return the width, or what suits these budgets where none was asked for."""
+        if self.width is not None and self.operations is None:
+            return self.width
+        of_layers = self.certify or any(getattr(budgets, name).of_layers for name in budgeted)
+        weighs = bool(budgeted) and self.calibration.calibrate is not None and not of_layers
+        return "auto" if weighs or self.operations is not None else 0.0
 
     def check_recovery(self) -> None:
         """Refuse a recovery without inputs, or without a file to write to."""
@@ -281,7 +280,7 @@ def find_plan(checkpoint: Path, options: PruningOptions, finish: Finish | None =
     pruning = Pruning(
         load(checkpoint),
         None if options.method is None else one_of("method", options.method, named()),
-        width="auto" if options.operations is not None else options.width,
+        width=options.chosen_width(given),
         data=options.calibration.load(checkpoint),
         limits=Limits(options.exclude, options.cap, options.floor, options.round_to),
         unstable=options.unstable,
@@ -477,8 +476,7 @@ def report_certificates(certificates: dict[str, Certificate]) -> Report:
     facts = {layer: asdict(certificate) for layer, certificate in certificates.items()}
     caption = "exact and bound hold for every input; the paper's expressions for layer and model do not"
     rows = [{"layer": layer, **figures} for layer, figures in facts.items()]
-    shown = table("Gain of the error in each layer's output", rows, caption, CERTIFIED)
-    return Report({"certificates": facts}, shown)
+    return Report({"certificates": facts}, table("Gain of the error in each layer's output", rows, caption, CERTIFIED))
 
 
 def _describe(layer: str, system: DiagonalSystem, scores: Real) -> dict[str, Any]:
