@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from ssmprune.errors import InputError
+from ssmprune.files import write_atomically
 from ssmprune.models import Classifier, measure_statistics, save
 from ssmprune.progress import Bar
-from ssmprune.tasks import Split, cards
+from ssmprune.tasks import Split, card_path
 from ssmprune.training import Recipe, parameter_groups, warmup_cosine
 
 from .recipes import RECIPES
@@ -197,7 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
     command = "python -m ssmprune_paper.pretrain_retrieval " + " ".join(f"--{key} {told[key]}" for key in told)
     known = {"task": TASK.name, "task_parameters": cpu.task, "model": given.model, "epochs": given.epochs}
     known |= {"command": command, "explained": explained}
-    cards.write_card(given.out, known | {"seconds": round(perf_counter() - started, 1)})
+    known["seconds"] = round(perf_counter() - started, 1)
+    write_atomically(card_path(given.out), (json.dumps(known, indent=2) + "\n").encode())
     print(f"{given.out}: reads {explained:.2%} of the variance of topics; train it with --from.")
 
 
