@@ -5,9 +5,9 @@ all validation examples (at most 5,000), of states alone, of states and features
 recovery without labels; then its loss on the whole test set (at most 10,000 examples), by the compiled engine. Recovery
 starts from the model that both ways together reached, and climbs as the search does: that model is pruned further and
 learns the whole model's answers, what came of it is pruned further and learns, up to the first that breaks the budget.
-Calibration is on 200 unlabelled training sequences. Finished rows are kept in
-paper/results/point.jsonl, so it resumes; the models are in paper/runs/point. They are timed when the last is finished,
-which wants a quiet machine: one step after the other in C, or of models that read both ways a whole sequence.
+Calibration is on 200 unlabelled training sequences. Finished rows are kept in paper/results/point.jsonl, so it resumes;
+the models are in paper/runs/point. They are timed when the last is finished, which wants a quiet machine: one step
+after the other in C, or of models that read both ways a whole sequence.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def write_table(rows: list[Row]) -> None:
         "in C is, and in brackets the points lost on the whole test set (a minus is a gain), of models that "
         "`max_loss(1, validation)` returned; then the parameters of the whole model and of the last of these. "
         "`smnist` and `psmnist` take one step after the other; the others read both ways and take a sequence at once. "
-        "By `python paper/scripts/within_a_point.py --data DATA`, whose first lines say how recovery is tried.\n\n"
+        "By `python paper/scripts/within_a_point.py --data DATA`, whose first lines say how recovery is tried; "
+        "its strides were settled on after five of these checkpoints had been tried with others.\n\n"
     )
     count = f"\n{broken} of {len(rows)} models lose more than the point on the test set; the promise is one in ten.\n"
     titles = ("checkpoint", "whole", *WAYS, "parameters")
