@@ -16,7 +16,7 @@ import copy
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist, median
@@ -51,6 +51,7 @@ GRID = tuple(k / 10 for k in range(1, 11))  # the ratios of the paper
 DIGITS = 10**6  # a ratio of six digits names a count of up to a million states exactly
 ROUNDING = 1e-9  # losses are differences of shares, which are exact up to this
 TIMED_RUNS = 5
+STRIDES = (0.8, 0.65, 0.65)  # the shares of operations, or of states, that prunings after a recovery leave
 
 
 class Budget(Goal):
@@ -172,6 +173,22 @@ class Found(Generic[Model]):
             for budget, value in self.values.items()
         }
         return replace(self, values=values, finish=lambda pruned, data: model)
+
+    def recoveries(self, learn: Callable[[Model], Model]) -> Iterator[Found[Model]]:
+        """Yield the pruned model after it has learnt; then, where a loss was searched, pruned further after that.
+
+        What has learnt again can lose more than what was pruned alone. Each model is made of the one before, finished
+        and measured; stop at the first that breaks a budget, as the search did.
+        """
+        pruning, model = self.pruning, self.pruning.shrink(self.plan)
+        further = any(budget.grows_with_ratio for budget in self.values) and pruning.limits.caps in (None, 1)
+        for left in (1.0, *(STRIDES if further else ())):  # a cap is a share of the whole model's layers
+            if left < 1:
+                width = pruning.width and "auto"  # features that were to go are gone
+                work = replace(pruning, model=model, width=width, data=pruning.batches, sequences=None)
+                model = work.shrink(work.plan(1 - left))
+            model = learn(model)
+            yield self.remeasure(model if self.finish is None else self.finish(model, pruning.batches))
 
     def _describe(self, budget: Budget) -> str:
         if budget in self.allowing:

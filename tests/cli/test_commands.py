@@ -391,7 +391,7 @@ def test_a_loss_is_counted_on_validation_data(ssmprune, checkpoint, tmp_path, mo
     assert re.fullmatch(r"The whole model: \S+%", whole)
     assert 0 < len(trials) <= 16
     for number, trial in enumerate(trials, 1):
-        assert re.fullmatch(rf"\d+ states left: \S+%; at most {16 - number} more to try, about .* seconds", trial)
+        assert re.fullmatch(rf"\d+ parameters left: \S+%; at most {16 - number} more to try, about .* seconds", trial)
     assert re.search(r"max_loss 15: came to \S+ points, at most \S+ with 80 % confidence, accuracy \S+% \(", note)
     assert re.search(r"max_loss 15.* accuracy \S+% \(\S+ to \S+ % with 95 % confidence, on 40 examples\) after", note)
     too_few = ssmprune(*words, "--examples", 999)
@@ -529,7 +529,7 @@ def test_budgets_and_certificates_are_those_of_the_recovered_model(ssmprune, che
     monkeypatch.setattr(budgets, "energy_lost_by_model", lambda work, small: {"layers.0.ssm": 0.95})
     result = ssmprune("prune", checkpoint, "--max-energy", 0.5, *words)
     assert result.returncode == 0, result.stderr
-    assert "The pruned model is kept as it was before recovery" in " ".join(result.stderr.split())
+    assert "The model is kept as it was before." in " ".join(result.stderr.split())
     facts, small = json.loads(result.stdout), sp.load(out)
     assert "recovery" not in facts
     assert facts["budgets"] == [f"max_energy 0.5: came to {max(energy_lost_by_model(work, small).values()):.3g}"]
@@ -561,7 +561,7 @@ def test_the_accuracy_that_is_printed_is_that_of_the_recovered_model(ssmprune, t
     result = ssmprune("prune", model, *words)
     facts, accuracy = json.loads(result.stdout), evaluate(sp.load(out), TOY.load("val")).accuracy
     assert "recovery" in facts
-    assert f"The model after recovery: {accuracy:.2%}" in result.stderr
+    assert f" parameters left after recovery: {accuracy:.2%}" in result.stderr
     assert f"accuracy {accuracy:.2%} (" in facts["budgets"][0]
 
 

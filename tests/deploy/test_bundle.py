@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -16,11 +18,12 @@ from ssmprune.deploy.compiled import forward
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.quantisation.quantise import quantize
+from ssmprune.recovery import Recovery
 from ssmprune.sweeps import timing
 from ssmprune.tasks import cards
 from ssmprune.training import evaluate
 from tiny_data import write_mnist
-from toy import TOY
+from toy import TOY, same
 
 pytestmark = pytest.mark.slow
 CONFIG = {"inputs": 1, "outputs": 10, "width": 6, "states": (8, 8)}
@@ -175,6 +178,58 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
     lost = evaluate(whole, split).accuracy - evaluate(small, split).accuracy
     assert lost <= 0.2 + 1e-9
     assert ratio > 0
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A command that deploys a model of the toy task within a loss, recovering it, to a new folder.
+
+    The search ends at half the operations: what this task needs is soon all that is left.
+    """
+    monkeypatch.setattr(budgets, "upwards", lambda states: [states // 2])
+    model, x = tmp_path / "toy.safetensors", tmp_path / "x.npy"
+    torch.manual_seed(0)
+    sp.save(Classifier(Config("s5", inputs=1, outputs=2, width=6, states=(8, 8))), model)
+    cards.write_card(model, {"task": "toy"})
+    np.save(x, np.random.default_rng(0).normal(size=(40, 12, 1)))
+    monkeypatch.setattr(tasks, "get", lambda name: {"toy": TOY}[name])
+    line = ("deploy", model, "--max-loss", 30, "--recover", "--minutes", 0.05, "--calibrate", x, "--data", tmp_path)
+    return lambda folder: (*line, "--out", tmp_path / folder)
+
+
+def test_what_was_recovered_is_pruned_further_while_the_budget_holds(ssmprune, toy, tmp_path, no_graph):
+    result = ssmprune(*toy("out"))
+    assert result.returncode == 0, result.stderr
+    tried = re.findall(r"([\d,]+) parameters left after recovery", result.stderr)
+    sizes = [int(size.replace(",", "")) for size in tried]
+    assert 1 < len(sizes) <= 1 + len(budgets.STRIDES)
+    assert sizes == sorted(set(sizes), reverse=True)
+    stopped = "The model is kept as it was before." in " ".join(result.stderr.split())
+    assert stopped or len(sizes) == 1 + len(budgets.STRIDES)
+    card, small = cards.read_card(tmp_path / "out" / "toy.safetensors"), sp.load(tmp_path / "out" / "toy.safetensors")
+    assert card["after"]["parameters"] == sizes[-2 if stopped else -1]
+    assert [line.split()[0] for line in small.history][-2:] == ["recovered:", "quantised"]
+    lost = float(re.search(r"points, at most (\S+) with", card["budgets"][0])[1])
+    assert lost <= 30
+    assert not list(tmp_path.glob("*.recovery*"))
+
+
+def test_an_interrupted_chain_of_recoveries_finds_its_way_back(ssmprune, toy, tmp_path, monkeypatch, no_graph):
+    assert ssmprune(*toy("whole")).returncode == 0
+    run, calls = Recovery.run, []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(self)
+        outcome = run(self, *arguments, **options)
+        return dataclasses.replace(outcome, finished=len(calls) < 2)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recovery, "run", interrupted)
+        assert ssmprune(*toy("out")).returncode == 130
+    assert names(tmp_path)[:2] == ["out.recovery", "out.recovery1"]
+    assert ssmprune(*toy("out")).returncode == 0
+    assert not list(tmp_path.glob("*.recovery*"))
+    assert same(tmp_path / "out" / "toy.safetensors", tmp_path / "whole" / "toy.safetensors")
 
 
 def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):

@@ -179,7 +179,8 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     """Prune, recover and quantise a model; write it in every form to a new folder, with a card of the gains and costs.
 
     The folder --out gets the checkpoint and its card, a C file and its header, and, if onnxscript is installed, an ONNX
-    graph. Budgets, such as --max-loss, are those of the pruned and quantised model. Accuracy is measured on the
+    graph. Budgets, such as --max-loss, are those of the pruned and quantised model; with --recover, what was recovered
+    is pruned further and recovered again, a few times, while budgets of a loss are kept. Accuracy is measured on the
     test examples, or --examples of them, if the task's data are available.
     """
     prepare(checkpoint)
@@ -191,14 +192,14 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
     options.check_amount()
     options.check_recovery()
     check_new_folder(folder)
-    recovery = f", plus up to {options.minutes:g} for recovery" if options.recover else ""
+    recovery = f", plus up to {options.minutes:g} for each recovery" if options.recover else ""
     say(f"Pruning {checkpoint}, rounding to {bits} bits, measuring, writing {folder}: a few minutes{recovery}.")
     split = _test_examples(checkpoint, options)
     raw = options.calibration.raw(checkpoint) if options.arithmetic == "integer" else None
     rounded = partial(quantize, bits=bits, sequences=None, arithmetic=options.arithmetic, raw=raw)
     found = find_plan(checkpoint, options, finish=lambda small, inputs: rounded(small, data=inputs))
     if options.recover:
-        found, _ = recover_found(checkpoint, options, folder, found)
+        found, _ = recover_found(checkpoint, options, folder, found, further=True)
     small = found.model
     bounds = report_certificates(certify_model(found.pruning, small)) if options.certify else None
     say("Measuring the size, speed and accuracy of the model before and after.")

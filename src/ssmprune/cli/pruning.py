@@ -106,7 +106,7 @@ class PruningOptions:
     recover: bool = False
     """Then learn the whole model's answers, from the --calibrate inputs."""
     minutes: float = 5.0
-    """Longest time that --recover may take."""
+    """Longest time that a recovery may take."""
     method: Annotated[str | None, Parameter(alias="-m")] = None
     """A method from `ssmprune list`; by default last, or surgeon with --calibrate."""
     max_gain: Annotated[float | None, Parameter(group=MORE)] = None
@@ -266,8 +266,10 @@ def recover(
     _check_minutes(options.minutes)
     check_writable(options.out)
     small, model = load(checkpoint), load(whole)
-    outcome = _learn(small, model, options.load(whole) or [], options.minutes, options.out)
+    state = options.out.with_name(f"{options.out.name}.recovery")
+    outcome = _learn(small, model, options.load(whole) or [], options.minutes, state)
     _save(outcome.model, small, checkpoint, options.out)
+    state.unlink(missing_ok=True)
     return Report(outcome.facts() | {"out": str(options.out)}, literal(f"{outcome} -> {options.out}"))
 
 
@@ -345,47 +347,61 @@ class _RightAnswers:
         say(f"The whole model and at most {most} pruned ones answer {examples} each; this may take minutes.")
 
     def __call__(self, small: "Classifier") -> Real:
+        from ..models.checkpoint import parameters
         from ..training.evaluation import right_answers
 
-        accuracy = (right := right_answers(small, self.split)).mean()
-        if small is self.pruning.model:
+        accuracy, whole = (right := right_answers(small, self.split)).mean(), self.pruning.model
+        left = f"{parameters(small):,} parameters left"
+        if small is whole:
             say(f"The whole model: {accuracy:.2%}")
-        elif small.history and small.history[-1].startswith("recovered"):  # the search has ended
-            say(f"The model after recovery: {accuracy:.2%}")
+        elif any(line.startswith("recovered") for line in small.history[len(whole.history) :]):  # the search has ended
+            say(f"{left} after recovery: {accuracy:.2%}")
         else:
             self.trials_left -= 1
-            left = duration(self.trials_left * (monotonic() - self.began))
-            states = sum(small.layer_states.values())
-            say(f"{states:,} states left: {accuracy:.2%}; at most {self.trials_left} more to try, {left}")
+            time = duration(self.trials_left * (monotonic() - self.began))
+            say(f"{left}: {accuracy:.2%}; at most {self.trials_left} more to try, {time}")
         self.began = monotonic()
         return right
 
 
 def recover_found(
-    checkpoint: Path, options: PruningOptions, out: Path, found: "Found[Classifier]"
+    checkpoint: Path, options: PruningOptions, out: Path, found: "Found[Classifier]", *, further: bool = False
 ) -> "tuple[Found[Classifier], Recovered[Classifier] | None]":
-    """Recover the pruned model, then finish it; a recovery that breaks a budget is discarded, with a message."""
+    """Recover the pruned model, then finish it; a recovery that breaks a budget is discarded, with a message.
+
+    further: also what is pruned further then, and recovered again, as long as budgets are kept.
+    """
     inputs = replace(options.calibration, sequences=RECOVERY_SEQUENCES).load(checkpoint) or []
-    pruning, finish = found.pruning, found.finish
-    recovered = _learn(pruning.shrink(found.plan), pruning.model, inputs, options.minutes, out)
-    after = found.remeasure(recovered.model if finish is None else finish(recovered.model, pruning.batches))
-    if after.broken:
-        say(f"After recovery, {'; '.join(after.broken)}. The pruned model is kept as it was before recovery.")
-        return found, None
-    return after, recovered
+    states: list[Path] = []  # all are left until the end, so that the same command finds its way back
+    outcomes: list[Recovered[Classifier]] = []
+
+    def learn(small: "Classifier") -> "Classifier":
+        states.append(out.with_name(f"{out.name}.recovery{len(states) or ''}"))
+        outcomes.append(_learn(small, found.pruning.model, inputs, options.minutes, states[-1]))
+        return outcomes[-1].model
+
+    best, recovered = found, None
+    for after in found.recoveries(learn):
+        if after.broken:
+            say(f"After recovery, {'; '.join(after.broken)}. The model is kept as it was before.")
+            break
+        best, recovered = after, outcomes[-1]
+        if not further:
+            break
+    for state in states:
+        state.unlink(missing_ok=True)
+    return best, recovered
 
 
 def _learn(
-    small: "Classifier", whole: "Classifier", inputs: list[Any], minutes: float, out: Path
+    small: "Classifier", whole: "Classifier", inputs: list[Any], minutes: float, state: Path
 ) -> "Recovered[Classifier]":
-    """Let a model learn; a file beside the result lets the same command resume after an interruption."""
+    """Let a model learn; the file `state` lets the same command resume after an interruption."""
     from ..recovery import Recovery
 
-    state = out.with_name(f"{out.name}.recovery")
     outcome = Recovery(small, whole, inputs).run(minutes, state=state)
     if not outcome.finished:
         raise KeyboardInterrupt
-    state.unlink(missing_ok=True)
     return outcome
 
 
