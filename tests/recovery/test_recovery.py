@@ -204,6 +204,42 @@ def test_batches_of_long_sequences_are_smaller(length, size):
     assert {len(batch.x) for batch in batches([torch.zeros(256, length, 1)])} == {size}
 
 
+def padded(count=96, length=64):
+    """Sequences of many lengths, with something in the padding that nobody may look at."""
+    generator = torch.Generator().manual_seed(2)
+    lengths = torch.randint(1, length + 1, (count,), generator=generator)
+    return sp.Sequences(torch.randn(count, length, 2, generator=generator), lengths)
+
+
+def test_sequences_are_batched_by_length_without_their_padding():
+    data = padded()
+    cut = batches([data], padded=False)
+    rows = [x[:length] for batch in cut for x, length in zip(*batch, strict=True)]
+    expected = [x[:length] for x, length in zip(*data, strict=True)]
+    assert sorted(row.flatten().tolist() for row in rows) == sorted(row.flatten().tolist() for row in expected)
+    steps, used = sum(batch.x.shape[0] * batch.x.shape[1] for batch in cut), int(data.lengths.sum())
+    assert used <= steps < 0.8 * data.x.shape[0] * data.x.shape[1]
+    assert all(len(batch.x) % 2 == 0 for batch in cut)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("padding", ["cut", "seen"])
+def test_padding_is_left_out_where_answers_do_not_depend_on_it(bidirectional, padding):
+    torch.manual_seed(0)
+    config = Config("s5", 2, 3, width=6, states=(12, 12), bidirectional=bidirectional, padding=padding)
+    model, data = Classifier(config).eval(), padded()
+    trial = Recovery(sp.prune(model, 0.8), model, [data])
+    seen = bidirectional and padding == "seen"
+    held = [(sequences, answers) for sequences, answers in trial.held_out]
+    held += [(batch, model(*batch)) for batch in trial.batches]
+    assert all(batch.x.shape[1] == 64 for batch, _ in held) == seen
+    by_content = {tuple(x[0].tolist()): (x, length) for x, length in zip(*data, strict=True)}
+    for batch, answers in held:  # the slow twin: each sequence as it came, with its padding
+        whole = [by_content[tuple(x[0].tolist())] for x in batch.x]
+        as_given = model(torch.stack([x for x, _ in whole]), torch.stack([length for _, length in whole]))
+        torch.testing.assert_close(answers, as_given, rtol=1e-4, atol=1e-5)
+
+
 def test_time_is_limited():
     model = classifier()
     outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1e-9, steps=50)

@@ -117,6 +117,11 @@ class Config(LayerOptions):
         """What tables call the model: its family, or lru where S5 layers started as those of LRU do."""
         return "lru" if self.initial_poles == "ring" else self.family
 
+    @property
+    def sees_padding(self) -> bool:
+        """Whether answers depend on what follows a sequence's length."""
+        return self.bidirectional and self.padding == "seen"
+
     def check_inputs(self, x: Any, whole: bool, *, one_step: bool = False) -> None:
         """Refuse an array or tensor that is no batch of sequences, or of single steps; `whole`: it holds integers."""
         shape, axes = tuple(x.shape), ("batch",) if one_step else ("batch", "length")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ from .resume import collect_stop_requests, fingerprint, load_state, save_state
 Model = TypeVar("Model", bound=nn.Module)
 What = Literal["all", "states"]
 BATCH = 32  # sequences of a step
+RUN = 2 * BATCH  # sequences that are cut at the same length, an even number, since models of pairs compare two
 FEWEST = 8  # sequences of a step if they are long: steps of 32 would be too few in some minutes to learn anything
 STEPS_PER_PASS = 2**15  # of all sequences of a backward pass together: bounds the memory
 HELD_BYTES = 2**31  # of inputs, which recovery looks at more than once
@@ -178,7 +180,8 @@ class Recovery(Generic[Model]):
         self.layers = layers_of(self.student, adapter)
         self._refuse_swapped(adapter)
         self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
-        given = batches(data)
+        sees_padding = [not isinstance(each, Classifier) or each.config.sees_padding for each in (small, model)]
+        given = batches(data, padded=any(sees_padding))
         most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
         order = np.random.default_rng(seed).permutation(len(given))
         spared = max(1, round(min(HELD_OUT * len(given), most)))
@@ -274,8 +277,8 @@ class Recovery(Generic[Model]):
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data and both sizes alone, not on how busy the machine is."""
-        largest: int = max(len(batch.x) * batch.x.shape[1] for batch in self.batches)
-        pace = PACE * min(4.0, 32 * 1024 / largest)
+        steps: float = statistics.median(len(batch.x) * batch.x.shape[1] for batch in self.batches)
+        pace = PACE * min(4.0, 32 * 1024 / steps)
         if isinstance(self.student, Classifier) and isinstance(self.teacher, Classifier):
             small, whole = self.student.config, self.teacher.config
             left = max(small.width / whole.width, sum(small.states) / max(1, sum(whole.states)))
@@ -372,9 +375,14 @@ class Recovery(Generic[Model]):
         return outcome
 
 
-def batches(data: Iterable[Any]) -> list[Sequences]:
-    """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches."""
+def batches(data: Iterable[Any], *, padded: bool = True) -> list[Sequences]:
+    """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches.
+
+    padded: what follows the length of a sequence stays; otherwise sequences of similar length are batched without it.
+    """
     joined = _join(take(data, None, HELD_BYTES))
+    if not padded:
+        joined = [run for long in joined for run in _without_padding(long)]
     size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
     cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
     if len(cut) < 2:
@@ -399,6 +407,15 @@ def _join(given: list[Sequences]) -> list[Sequences]:
         xs, lengths = zip(*group, strict=True)
         joined.append(Sequences(torch.cat(xs), None if lengths[0] is None else torch.cat(lengths)))
     return joined
+
+
+def _without_padding(sequences: Sequences) -> list[Sequences]:
+    """Sort by length, and cut runs of a few batches at their longest sequence: of a text most may be padding."""
+    if sequences.lengths is None:
+        return [sequences]
+    order = sequences.lengths.argsort(descending=True, stable=True)
+    runs = [sequences.rows(rows) for rows in torch.split(order, RUN)]
+    return [Sequences(x[:, : int(lengths.max())], lengths) for x, lengths in runs if lengths is not None]
 
 
 def _slices(sequences: Sequences, size: int) -> Iterator[Sequences]:
