@@ -9,9 +9,9 @@ of a block, the head. They get from the features that stay what they got from al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .adapters import layers_of
-from .arrays import Index, Mask, Real
+from .arrays import Index, Real
 from .calibration.collect import MomentSums
 from .calibration.data import Sequences, count, in_slices
 from .calibration.record import Call, answer, evaluating, for_model
@@ -55,7 +55,8 @@ def narrower(model: Classifier, features: Features) -> Classifier:
         raise InputError(
             f"The plan says which of {len(features.keep)} features stay; the model has {width}: make a new plan."
         )
-    arrays = delete_features(model.arrays(), features)
+    whole = model.arrays()
+    arrays = {name: _delete(name, array, whole, features) for name, array in whole.items()}
     for name, array in features.arrays.items():
         if name not in arrays or arrays[name].shape != array.shape:
             raise InputError(
@@ -65,23 +66,16 @@ def narrower(model: Classifier, features: Features) -> Classifier:
     states = tuple(len(arrays[f"layers.{place}.ssm.pole_re"]) for place in range(model.config.depth))
     with torch.device("meta"):
         narrow = Classifier(replace(model.config, width=features.kept, states=states))
-    like, tensors = model.decoder.weight, {}
-    for name, array in arrays.items():
-        copy = torch.from_numpy(array).clone(memory_format=torch.contiguous_format)  # has strides even when empty
-        tensors[name] = copy.to(like if copy.is_floating_point() else like.device)
-    narrow.load_state_dict(tensors, assign=True)
+    narrow.take_arrays(arrays)
+    narrow.to(model.decoder.weight)
     narrow.history = model.history
     if model.grid is not None and features.arrays:
         narrow.record("narrowed, in floats again")
     return narrow.train(model.training)
 
 
-def delete_features(arrays: Mapping[str, NDArray[Any]], features: Features) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a model without the features that go; nothing takes over their work."""
-    return {name: _delete(name, array, arrays, features) for name, array in arrays.items()}
-
-
 def _delete(name: str, array: NDArray[Any], arrays: Mapping[str, NDArray[Any]], features: Features) -> NDArray[Any]:
+    """Return one of the arrays of a model without the features that go; nothing takes over their work."""
     keep, units = features.keep, features.units
     owner, _, leaf = name.rpartition(".")
     part, channel = owner.rpartition(".")[2], arrays.get(f"{owner}.channel")
@@ -101,14 +95,13 @@ def _delete(name: str, array: NDArray[Any], arrays: Mapping[str, NDArray[Any]], 
     return array
 
 
+@dataclass(eq=False)
 class Sums:
     """Sums over steps of the products of values (p) and a constant with each other and with residuals (q)."""
 
-    def __init__(self) -> None:
-        """Start with none."""
-        self.gram: Real = np.zeros(())  # (p + 1, p + 1)
-        self.cross: Real = np.zeros(())  # (p + 1, q)
-        self.energy = 0.0  # of the residuals
+    gram: Real = field(default_factory=lambda: np.zeros(()))  # (p + 1, p + 1)
+    cross: Real = field(default_factory=lambda: np.zeros(()))  # (p + 1, q)
+    energy: float = 0.0  # of the residuals
 
     def add(self, values: Tensor, residuals: Tensor | None = None) -> None:
         """Count more steps, values (..., p) and residuals (..., q)."""
@@ -121,10 +114,7 @@ class Sums:
 
     def __add__(self, other: Sums) -> Sums:
         """Return the sums over the steps of both."""
-        both = Sums()
-        both.gram, both.cross = self.gram + other.gram, self.cross + other.cross
-        both.energy = self.energy + other.energy
-        return both
+        return Sums(self.gram + other.gram, self.cross + other.cross, self.energy + other.energy)
 
     @property
     def covariance(self) -> Real:
@@ -234,7 +224,7 @@ class Narrowing:
         """Return which features stay of a model of this width, with nothing re-fitted."""
         order, _, units = self.ranking
         gone = len(order) - width
-        return Features(_without(order[:gone], order), None if units is None else _without(units[:gone], units))
+        return Features(order.argsort() >= gone, None if units is None else units.argsort() >= gone)
 
     @torch.no_grad()
     def narrow(self, width: int, pruned: Classifier | None = None) -> Features:
@@ -425,13 +415,8 @@ class _Refit:
             for model, streams in ((self.model, xs), (self.small, zs))
         )
         if self.model.hidden is not None and self.small.hidden is not None:
-            a, b = (
-                [model.pairs(values) for values in pooled]
-                for model, pooled in ((self.model, whole), (self.small, small))
-            )
-            self._fit_dense(
-                self.small.hidden, b, [self.model.hidden(value)[..., self.units] for value in a], pooled=True
-            )
+            wanted = [self.model.hidden(self.model.pairs(v))[..., self.units] for v in whole]
+            self._fit_dense(self.small.hidden, [self.small.pairs(v) for v in small], wanted, pooled=True)
             whole, small = [self.model.compare(v) for v in whole], [self.small.compare(v) for v in small]
         self._fit_dense(self.small.decoder, small, [self.model.decoder(value) for value in whole], pooled=True)
 
@@ -504,17 +489,8 @@ def _counted(sequences: Sequences) -> Any:
 
 
 def _answer(model: Classifier, sequences: Sequences) -> Tensor:
-    given = answer(model, sequences)
-    assert given is not None  # one of ours
-    return given
-
-
-def _without(gone: Index, order: Index) -> Mask:
-    keep = np.ones(len(order), bool)
-    keep[gone] = False
-    return keep
+    return cast(Tensor, answer(model, sequences))  # a classifier's is never None
 
 
 def _array(tensor: Tensor) -> Real:
-    array: Real = tensor.detach().double().cpu().numpy()
-    return array
+    return tensor.double().numpy(force=True)

@@ -138,11 +138,7 @@ def _model(arrays: Arrays, about: dict[str, str]) -> Classifier:
         except InputError as error:
             raise InputError(f"{error}; the file is damaged or of another kind.") from error
     _check(model, arrays, config.width)
-    # Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned.
-    copies = {
-        name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
-    }
-    model.load_state_dict(copies, assign=True)
+    model.take_arrays(arrays)
     model.history = tuple(history)
     return model
 

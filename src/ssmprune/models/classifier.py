@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -85,6 +85,17 @@ class Classifier(nn.Module):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what a checkpoint holds, parameters and buffers, by name."""
         return {name: to_numpy(name, tensor) for name, tensor in self.state_dict().items()}
+
+    def take_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Make copies of these arrays the parameters and buffers, in place of those there are, on the CPU.
+
+        Copies lie at addresses that torch chose: what a product gives can depend on how its operands are aligned. They
+        are contiguous, so that they have strides even when they are empty.
+        """
+        copies = {
+            name: torch.from_numpy(array).clone(memory_format=torch.contiguous_format) for name, array in arrays.items()
+        }
+        self.load_state_dict(copies, assign=True)
 
     def whole_numbers(self) -> dict[str, NDArray[np.int8]] | None:
         """Return the large weights as whole numbers by name; None for a model that is not on a grid."""
