@@ -204,9 +204,8 @@ class Narrowing:
         """Split the data into what is fitted and what is held out."""
         self.model = model
         seen, held_out = split(enough(batches), pairs=model.config.retrieval)
-        fitted = list(in_slices(seen))
-        self.slices, self.fitted = [*fitted, *in_slices(held_out)], len(fitted)
-        self.held_out = count(held_out)
+        self.fitted, self.held_out = len(list(in_slices(seen))), count(held_out)
+        self.slices = [_for_model(model, sequences) for sequences in in_slices([*seen, *held_out])]
         self.counted = [_counted(sequences) for sequences in self.slices]
 
     @cached_property
@@ -286,7 +285,7 @@ class Narrowing:
             seen.setdefault(place, Sums()).add(values)
 
         for sequences, counted in zip(self.slices, self.counted, strict=True):
-            x, padding = _begin(self.model, sequences)
+            x, padding = self.model.encoder(sequences.x), self.model.padding(*sequences)
             for number, block in enumerate(self.model.blocks):
                 u = block.enter(x, padding)
                 y = block.ssm(u)
@@ -317,8 +316,8 @@ class _Refit:
 
     def run(self) -> None:
         """Change the small model."""
-        begun = [_begin(self.model, sequences) for sequences in self.work.slices]
-        xs, paddings = [x for x, _ in begun], [padding for _, padding in begun]
+        xs = [self.model.encoder(sequences.x) for sequences in self.work.slices]
+        paddings = [self.model.padding(*sequences) for sequences in self.work.slices]
         zs = self._pick(xs)
         blocks = zip(self.model.blocks, self.wide.blocks, self.small.blocks, strict=True)
         for number, (block, wide, small) in enumerate(blocks):  # states of `wide` that stay have their old B
@@ -441,10 +440,10 @@ def _head_inputs(model: Classifier, pooled: Tensor) -> dict[str, Tensor]:
     return {f"hidden.{number}": part for number, part in enumerate(parts)} | {"decoder": model.compare(pooled)}
 
 
-def _begin(model: Classifier, sequences: Sequences) -> tuple[Tensor, Tensor | None]:
-    """Return what enters the first block, and the steps that layers must not see."""
+def _for_model(model: Classifier, sequences: Sequences) -> Sequences:
+    """Bring inputs and lengths to the device of a model."""
     x, lengths = for_model(model, sequences.x), sequences.lengths
-    return model.encoder(x), model.padding(x, None if lengths is None else lengths.to(x.device))
+    return Sequences(x, None if lengths is None else lengths.to(x.device).long())
 
 
 def _readers(model: Classifier, sums: Mapping[str, Sums]) -> list[Reader]:
@@ -478,7 +477,7 @@ def _pooled(model: Classifier, x: Tensor, sequences: Sequences, counted: Any) ->
     """Return what the head takes: pooled features, or those of all steps that count."""
     if model.config.pooling == "none":
         return x[counted]
-    return model.pool(x, None if sequences.lengths is None else sequences.lengths.to(x.device).long())
+    return model.pool(x, sequences.lengths)
 
 
 def _counted(sequences: Sequences) -> Any:
