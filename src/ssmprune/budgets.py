@@ -12,7 +12,6 @@ that loses too much it must accept the first such model it meets, which the boun
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from abc import abstractmethod
@@ -477,11 +476,8 @@ class max_error(_Compared):
                 "max_error compares answers to inputs that are held out of the calibration data: give at least two "
                 "sequences as data (on the command line --calibrate), or inputs, as in max_error(0.01, inputs)."
             )
-        self._whole, work = None, copy.copy(pruning)
-        work.batches = seen
-        for computed in ("moments", "scores", "narrowing"):
-            vars(work).pop(computed, None)
-        return work
+        self._whole = None
+        return replace(pruning, data=seen, sequences=None)
 
     def answers(self, model: Any) -> list[Any]:
         """Return what a model answers to the held-out inputs, slice by slice."""
@@ -671,14 +667,20 @@ class max_latency(Budget):
 
 def energy_lost_by_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, float]:
     """Return what `certificates.energy_lost_by_plan` does, for any modified model, not only a pruned one."""
-    return _lost(pruning, _compare_layers(pruning, small))
+    comparisons = _compare_layers(pruning, small)
+    if pruning.batches is None:
+        return energy_lost(comparisons)
+    systems = {path: comparison.difference for path, comparison in comparisons.items()}
+    refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
+    from .calibration.collect import collect_states
+
+    return energy_lost(comparisons, collect_states(pruning.model, systems, pruning.batches))
 
 
 def certify_model(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Certificate]:
     """Return what `certify` does, for any modified model, not only a pruned one."""
-    comparisons = _compare_layers(pruning, small)
-    lost = {} if pruning.batches is None else _lost(pruning, comparisons)
-    return certify_comparisons(pruning.systems, comparisons, lost)
+    lost = {} if pruning.batches is None else energy_lost_by_model(pruning, small)
+    return certify_comparisons(pruning.systems, _compare_layers(pruning, small), lost)
 
 
 def _compare_layers(pruning: Pruning[Classifier], small: Classifier) -> dict[str, Comparison]:
@@ -689,16 +691,6 @@ def _compare_layers(pruning: Pruning[Classifier], small: Classifier) -> dict[str
         D, new_D = (tensor.double().cpu().numpy() for tensor in tensors)
         comparisons[path] = compare(system, after[path], new_D - D)
     return comparisons
-
-
-def _lost(pruning: Pruning[Classifier], comparisons: Mapping[str, Comparison]) -> dict[str, float]:
-    if pruning.batches is None:
-        return energy_lost(comparisons)
-    systems = {path: comparison.difference for path, comparison in comparisons.items()}
-    refuse_beyond_memory(sum(map(moment_bytes, systems.values())))
-    from .calibration.collect import collect_states
-
-    return energy_lost(comparisons, collect_states(pruning.model, systems, pruning.batches))
 
 
 def megabytes_of(model: Any) -> float:
