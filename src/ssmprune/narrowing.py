@@ -186,17 +186,6 @@ def _remove(gone: int, inverse: NDArray[Any], W: NDArray[Any]) -> None:
     W[gone] = inverse[gone] = inverse[:, gone] = 0
 
 
-class StatesLeft(NamedTuple):
-    """What pruning states leaves: their number in each layer, in S4D in each channel, and what it costs."""
-
-    counts: list[Index]  # (1,) or (width,) for each layer
-    cost: float
-
-    def without(self, features: Index) -> tuple[int, ...]:
-        """Return how many are left in each layer when these features go, and with them the states of a channel."""
-        return tuple(int(count.sum() - (count[features].sum() if len(count) > 1 else 0)) for count in self.counts)
-
-
 class Narrowing:
     """A classifier that is to lose features, at one width or at several; what all widths share is computed once."""
 
@@ -249,22 +238,24 @@ class Narrowing:
         changed = {name: array for name, array in best.items() if not np.array_equal(array, deleted[name])}
         return replace(chosen, arrays=changed)
 
-    def mix(self, share: float, states: Callable[[float], StatesLeft]) -> tuple[float, int]:
+    def mix(self, share: float, states: Callable[[float], tuple[Index, float]]) -> tuple[float, int]:
         """Return the ratio of states and the width that keep this share of the operations and cost least.
 
-        states: what pruning at a ratio leaves. Features cost shares of the energy of what is read of them, states
-            shares of their layer's, so both add up.
+        states: how many states pruning at a ratio leaves, (layers, width + 1), to each feature, with which they go, and
+            to none; and what it costs. Features cost shares of the energy of what is read of them, states shares of
+            their layer's, so both add up.
         """
         order, costs, _ = self.ranking
         whole = self.model.config
         lost, limit = np.concatenate([[0.0], np.cumsum(costs)]), share * operations(whole)
         best, found = np.inf, (1.0, 1)
         for ratio in np.linspace(0, 1, RATIOS + 1):
-            left = states(float(ratio))
+            counts, cost = states(float(ratio))
             for gone in range(whole.width):  # as few features as keep the share
-                if operations(replace(whole, width=whole.width - gone, states=left.without(order[:gone]))) <= limit:
-                    if left.cost + lost[gone] < best:
-                        best, found = left.cost + lost[gone], (float(ratio), whole.width - gone)
+                left = tuple(np.delete(counts, order[:gone], axis=1).sum(1).tolist())
+                if operations(replace(whole, width=whole.width - gone, states=left)) <= limit:
+                    if cost + lost[gone] < best:
+                        best, found = cost + lost[gone], (float(ratio), whole.width - gone)
                     break
         return found
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from .adapters import Adapter, Layer, layers_of
 from .adapters.families import mark_pruned
+from .arrays import Index
 from .calibration.data import SEQUENCES, Sequences, take
 from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
@@ -41,7 +42,7 @@ from .planning.plan import Plan
 
 if TYPE_CHECKING:
     from .models.classifier import Classifier
-    from .narrowing import Narrowing, StatesLeft
+    from .narrowing import Narrowing
 
 Model = TypeVar("Model")
 MATRICES = 12  # of the size of a layer's moments: Gramians, their roots and what follows from them
@@ -266,9 +267,7 @@ class Pruning(Generic[Model]):
     model: Model
     method: Method | None = None  # LAST without data, the surgeon with data, unless given
     _: KW_ONLY
-    width: float | Literal["auto"] = (
-        0.0  # the share of the features to prune; "auto": ratios are of a step's operations
-    )
+    width: float | Literal["auto"] = 0.0  # share of the features to prune; "auto": ratios are of a step's operations
     data: Iterable[Any] | None = None  # unlabelled batches or a DataLoader, as for `collect`
     limits: Limits = field(default_factory=Limits)
     unstable: Literal["refuse", "keep"] = "refuse"  # as in `read`
@@ -391,17 +390,15 @@ class Pruning(Generic[Model]):
             ratio, left = self.narrowing.mix(1 - ratio, self._without_states)
         return ratio, None if left == features else left
 
-    def _without_states(self, ratio: float) -> StatesLeft:
-        """Return what pruning states leaves, and the share of the layers' energy that these states carry."""
-        from .narrowing import StatesLeft
-
+    def _without_states(self, ratio: float) -> tuple[Index, float]:
+        """Return how many states each channel keeps, last those of none, and the share of energy that others carry."""
         plan, counts, lost = self.choose_states(ratio), [], 0.0
         for layer, keep in plan.keep.items():
-            channel = self.systems[layer].channel
-            owners, width = (np.zeros(len(keep), int), 1) if channel is None else (channel, self.systems[layer].inputs)
-            counts.append(np.bincount(owners[keep], minlength=width))
+            channel, width = self.systems[layer].channel, self.systems[layer].inputs
+            owners = np.full(len(keep), width) if channel is None else channel
+            counts.append(np.bincount(owners[keep], minlength=width + 1))
             lost += float(np.exp(plan.scores[layer][~keep]).sum())
-        return StatesLeft(counts, lost)
+        return np.array(counts), lost
 
     def shrink(self, plan: Plan) -> Model:
         """Return the model without the states that a plan prunes."""
