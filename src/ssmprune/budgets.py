@@ -587,7 +587,7 @@ class max_loss(_Compared):
         """Also say how accurate both models are, and how sure that is."""
         before = self._before(pruning)
         after = float(before.mean()) - getattr(value, "measured", value) / 100
-        interval = _confidence(after, before.size if before.ndim else getattr(self.right, "examples", 0))
+        interval = _confidence(after, before.size) if before.ndim else ""
         outcome = super().describe(value, pruning, pruned=pruned)
         outcome = f"{outcome}, accuracy {after:.2%}{interval} after {before.mean():.2%}"
         if self.confidence is not None and not before.ndim:
@@ -731,12 +731,10 @@ def wilson_interval(share: float, examples: int) -> tuple[float, float]:
 
 
 def _confidence(share: float, examples: int) -> str:
-    """Say how sure an accuracy is that was counted on so many examples; nothing where their number is unknown.
+    """Say how sure an accuracy is that was counted on so many examples.
 
-    >>> _confidence(0.9, 1000), _confidence(0.9, 0)
-    (' (88.0 to 91.7 % with 95 % confidence, on 1,000 examples)', '')
+    >>> _confidence(0.9, 1000)
+    ' (88.0 to 91.7 % with 95 % confidence, on 1,000 examples)'
     """
-    if not examples:
-        return ""
     low, high = wilson_interval(share, examples)
     return f" ({100 * low:.1f} to {100 * high:.1f} % with 95 % confidence, on {examples:,} examples)"

@@ -203,10 +203,10 @@ class Narrowing:
         """The order in which features go, what each costs, and the order of the units of a hidden layer."""
         with evaluating(self.model):
             sums = self._observe()
-        order, costs = rank(_readers(self.model, sums))
+        readers, decoder = _readers(self.model, sums), Reader(sums["decoder"], [_array(self.model.decoder.weight).T])
         if self.model.hidden is None:
-            return order, costs, None
-        return order, costs, rank([Reader(sums["decoder"], [_array(self.model.decoder.weight).T])])[0]
+            return *rank([*readers, decoder]), None
+        return *rank(readers), rank([decoder])[0]
 
     def choose(self, width: int) -> Features:
         """Return which features stay of a model of this width, with nothing re-fitted."""
@@ -438,16 +438,14 @@ def _for_model(model: Classifier, sequences: Sequences) -> Sequences:
 
 
 def _readers(model: Classifier, sums: Mapping[str, Sums]) -> list[Reader]:
-    """Return all that reads features linearly."""
+    """Return all that reads features linearly, but for the decoder."""
     readers = []
     for number, block in enumerate(model.blocks):
         if isinstance(block.ssm, S5Layer):
             readers.append(Reader(sums[f"layers.{number}.ssm"], [_driven(block.ssm)]))
         gates = [_array(dense.weight).T for dense in (block.gate, block.value) if dense is not None]
         readers.append(Reader(sums[f"layers.{number}.gate"], gates))
-    if model.hidden is None:
-        return [*readers, Reader(sums["decoder"], [_array(model.decoder.weight).T])]
-    parts = np.split(_array(model.hidden.weight).T, 4)
+    parts = [] if model.hidden is None else np.split(_array(model.hidden.weight).T, 4)
     return [*readers, *(Reader(sums[f"hidden.{number}"], [W]) for number, W in enumerate(parts))]
 
 

@@ -100,14 +100,13 @@ def tune(recipe: Recipe) -> Recipe:
 
 def found() -> dict[tuple[str, str, str], Recipe]:
     """Return every recipe by task, family and name; others export theirs as RECIPES = {"task family name": ...}."""
-    return {_key(name): recipe for name, recipe in _RECIPES.found().items()}
-
-
-def _key(name: str) -> tuple[str, str, str]:
-    if name.count(" ") < 2:
-        raise InputError(f"A recipe is named by its task, family and itself, as in 'text s5 cpu'; got {name!r}.")
-    task, family, recipe = name.rsplit(" ", 2)
-    return task, family, recipe
+    recipes = {}
+    for name, recipe in _RECIPES.found().items():
+        if name.count(" ") < 2:
+            raise InputError(f"A recipe is named by its task, family and itself, as in 'text s5 cpu'; got {name!r}.")
+        task, family, kind = name.rsplit(" ", 2)
+        recipes[task, family, kind] = recipe
+    return recipes
 
 
 def parameter_groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
