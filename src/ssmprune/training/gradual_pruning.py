@@ -88,7 +88,7 @@ def shrink_training(
     small.history = model.history  # it begins after the training, of which this is a part
     if not optimizer.state:  # before the first step
         return small, {}
-    kept: dict[str, dict[str, Tensor]] = {name: {} for name, _ in small.named_parameters()}
+    kept = {name: {"step": optimizer.state[p]["step"].clone()} for name, p in model.named_parameters()}
     for moment in ("exp_avg", "exp_avg_sq"):
         twin = copy.deepcopy(model)
         for ours, theirs in zip(twin.parameters(), model.parameters(), strict=True):
@@ -97,6 +97,4 @@ def shrink_training(
             layer.shrink(plan.keep[path])
         for name, parameter in twin.named_parameters():
             kept[name][moment] = parameter.detach()
-    for name, parameter in model.named_parameters():
-        kept[name]["step"] = optimizer.state[parameter]["step"].clone()
     return small, kept
