@@ -104,8 +104,9 @@ def test_a_loss_says_what_was_reached_on_how_many_examples():
     reached = accuracy(work.shrink(work.plan(found.ratio)))
     assert reached >= 0.9
     (note,) = found.notes
-    assert f"accuracy {reached:.2%} (" in note
-    assert note.endswith("with 95 % confidence, on 30 examples) after 100.00%")
+    low, high = (100 * end for end in budgets.wilson_interval(reached, 30))
+    sure = f"({low:.1f} to {high:.1f} % with 95 % confidence, on 30 examples)"
+    assert note.endswith(f"accuracy {reached:.2%} {sure} after 100.00%")
 
 
 def test_labels_may_come_with_padded_sequences():
@@ -124,7 +125,7 @@ def test_a_loss_needs_labels(data):
 
 
 def test_the_interval_is_wilsons():
-    assert budgets._confidence(1.0, 10) == " (72.2 to 100.0 % with 95 % confidence, on 10 examples)"
+    assert [round(100 * end, 1) for end in budgets.wilson_interval(1.0, 10)] == [72.2, 100.0]
 
 
 def test_energy_is_measured_after_the_refit(monkeypatch):

@@ -18,6 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from statistics import NormalDist, median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -294,13 +295,10 @@ def _largest(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
 
 def _climb(losses: Sequence[Budget], trials: _Trials[Any]) -> float:
     """Find the ratio before the first that breaks one of these budgets."""
-    reached = 0.0
-    for removed in [*([0] if trials.costs_unpruned else []), *upwards(trials.pruning.states)]:
-        ratio = ratio_for(removed, trials.pruning.states)
-        if not trials.kept(losses, ratio):
-            break
-        reached = ratio
-    return reached
+    states = trials.pruning.states
+    ratios = [ratio_for(removed, states) for removed in upwards(states)]
+    tried = [0.0, *ratios] if trials.costs_unpruned else ratios
+    return max(takewhile(lambda ratio: trials.kept(losses, ratio), tried), default=0.0)
 
 
 def _largest_by_layers(loss: Budget, pruning: Pruning[Any]) -> int:
@@ -587,7 +585,10 @@ class max_loss(_Compared):
         """Also say how accurate both models are, and how sure that is."""
         before = self._before(pruning)
         after = float(before.mean()) - getattr(value, "measured", value) / 100
-        interval = _confidence(after, before.size) if before.ndim else ""
+        interval = ""
+        if before.ndim:
+            low, high = wilson_interval(after, before.size)
+            interval = f" ({100 * low:.1f} to {100 * high:.1f} % with 95 % confidence, on {before.size:,} examples)"
         outcome = super().describe(value, pruning, pruned=pruned)
         outcome = f"{outcome}, accuracy {after:.2%}{interval} after {before.mean():.2%}"
         if self.confidence is not None and not before.ndim:
@@ -728,13 +729,3 @@ def wilson_interval(share: float, examples: int) -> tuple[float, float]:
     width = z * math.sqrt((share * (1 - share) + z * z / (4 * examples)) / examples)
     low, high = ((middle + sign * width) / (1 + z * z / examples) for sign in (-1, 1))
     return max(0.0, low), min(1.0, high)
-
-
-def _confidence(share: float, examples: int) -> str:
-    """Say how sure an accuracy is that was counted on so many examples.
-
-    >>> _confidence(0.9, 1000)
-    ' (88.0 to 91.7 % with 95 % confidence, on 1,000 examples)'
-    """
-    low, high = wilson_interval(share, examples)
-    return f" ({100 * low:.1f} to {100 * high:.1f} % with 95 % confidence, on {examples:,} examples)"

@@ -334,7 +334,11 @@ class Recovery(Generic[Model]):
         return expected
 
     def _loss(self, given: Tensor, expected: Tensor) -> Tensor:
-        return divergence_of_logits(given, expected) if self.classifies else self._damage(given, expected)
+        """Return what learning makes smaller: of logits, the mean divergence KL(expected || given) of all answers."""
+        if not self.classifies:
+            return self._damage(given, expected)
+        ours, theirs = (F.log_softmax(logits.flatten(0, -2), dim=-1) for logits in (given, expected))
+        return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
     def _damage(self, given: Tensor, expected: Tensor) -> Tensor:
         """Return what `HeldOutScore` calls damage."""
@@ -443,12 +447,6 @@ def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
     if output is None:
         raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
     return output
-
-
-def divergence_of_logits(logits: Tensor, expected: Tensor) -> Tensor:
-    """Return the mean divergence KL(expected || logits) of Kullback and Leibler over all answers."""
-    ours, theirs = (F.log_softmax(x.flatten(0, -2), dim=-1) for x in (logits, expected))
-    return F.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
 def changed_probability(logits: Tensor, expected: Tensor) -> Tensor:
