@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -396,7 +396,7 @@ def batches(data: Iterable[Any], *, padded: bool = True) -> list[Sequences]:
 
 def micro_batches(batch: Sequences) -> list[Sequences]:
     """Cut a batch into what the memory allows in a backward pass."""
-    return list(_slices(batch, sequences_per_pass(batch)))
+    return _slices(batch, sequences_per_pass(batch))
 
 
 def sequences_per_pass(sequences: Sequences) -> int:
@@ -422,13 +422,10 @@ def _without_padding(sequences: Sequences) -> list[Sequences]:
     return [Sequences(x[:, : int(lengths.max())], lengths) for x, lengths in runs if lengths is not None]
 
 
-def _slices(sequences: Sequences, size: int) -> Iterator[Sequences]:
-    """Yield slices of `size` sequences; a last slice of one is dropped, since models of pairs cannot take it."""
-    x = sequences.x
-    for start in range(0, len(x), size):
-        rows = slice(start, start + size)
-        if len(x[rows]) > 1 or len(x) == 1:
-            yield sequences.rows(rows)
+def _slices(sequences: Sequences, size: int) -> list[Sequences]:
+    """Cut into slices of `size` sequences; a last slice of one is dropped, since models of pairs cannot take it."""
+    slices = [sequences.rows(slice(start, start + size)) for start in range(0, len(sequences.x), size)]
+    return [part for part in slices if len(part.x) > 1 or len(slices) == 1]
 
 
 def one_cycle(share: float) -> float:
