@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from kept_rows import CHECKPOINTS, RESULTS, Row, measure_all
 from torch import Tensor
-from worth_it import FOR_EVER, LEARNT, PROBE, SEQUENCES, TEST, steps_within
+from worth_it import FOR_EVER, LEARNT, SEQUENCES, TEST, recovery_steps
 
 import ssmprune as sp
 from ssmprune.files import write_atomically
@@ -77,8 +77,7 @@ def rows_of(name: str, root: Path, finished: list[Row]) -> Iterator[Row]:
     for weight in WEIGHTS:
         if weight in {row["weight"] for row in finished}:
             continue
-        probe = Hinted(small, model, inputs[:PROBE], plan.features.keep, weight)
-        steps = steps_within(SECONDS, lambda probe=probe: probe.run(FOR_EVER, steps=PROBE, progress=False))
+        steps = recovery_steps(Hinted(small, model, inputs, plan.features.keep, weight), SECONDS)
         made = Hinted(small, model, inputs, plan.features.keep, weight).run(FOR_EVER, steps=steps, progress=False)
         accuracy = evaluate(made.model, test, engine="compiled").accuracy
         yield {"weight": weight, "steps": steps, "accuracy": accuracy, "damage": made.after.damage}

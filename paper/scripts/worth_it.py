@@ -3,16 +3,19 @@
 For every checkpoint and two shares of a step's operations: the pruned model after a recovery without labels, and a
 model of the same width and as many states, trained from scratch with labels by the checkpoint's own recipe, over as
 many steps as fit into the same processor time. Once both get the minutes of a recovery, and with --long also the time
-that the whole model's training took. Accuracies are of the whole test set (at most 10,000 examples), by the compiled
-engine. Finished rows are kept in paper/results/worth.jsonl, so it resumes.
+that the whole model's training takes on this machine. A recipe that begins with an easier task shares the time out as
+the whole model's training did. Accuracies are of the whole test set (at most 10,000 examples), by the compiled engine.
+Finished rows are kept in paper/results/worth.jsonl, so it resumes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +31,7 @@ from ssmprune.files import write_atomically
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 from ssmprune.recovery import Recovery
+from ssmprune.recovery.distillation import VALIDATIONS
 from ssmprune.report import markdown_rows
 from ssmprune.tasks import cards
 from ssmprune.tasks.task import Split, Task, fewer
@@ -40,66 +44,116 @@ from ssmprune.training.recipes import Recipe, get
 ROWS, TABLE = RESULTS / "worth.jsonl", RESULTS / "worth.md"
 NAMES = ("smnist-s5", "image-s5", "text-s5", "pathfinder-s5")
 SHARES, WAYS = (0.2, 0.1), ("pruned and recovered", "from scratch")
-SHORT = 300.0  # seconds of a processor
+SHORT, LONG = 300.0, "the training"  # seconds of a processor, and what the time of the other comparison is called
 SEQUENCES, LEARNT, TEST = 200, 60_000, 10_000
-PROBE = 10  # steps that are timed before the number of steps is set
+PROBE = 16  # steps that are timed before the number of steps is set; recovery validates as often
 FOR_EVER = 1e6  # minutes: steps are counted, not time
 
 
-def steps_within(seconds: float, run: Callable[[], object]) -> int:
-    """Return how many steps fit into so many seconds of processor time, after PROBE of them were timed."""
-    start = process_time()
-    run()
-    return max(PROBE, round(seconds * PROBE / (process_time() - start)))
+def seconds_of_a_step(run: Callable[[int], object]) -> float:
+    """Return the processor time of a step: what PROBE more steps take, without what every run begins with."""
+    times = []
+    for steps in (PROBE, 2 * PROBE):
+        start = process_time()
+        run(steps)
+        times.append(process_time() - start)
+    return (times[1] - times[0]) / PROBE
 
 
 def recovered(small: Classifier, model: Classifier, inputs: list[Any], seconds: float, seed: int) -> Classifier:
     """Return the pruned model after it has learnt the whole model's answers."""
-    probe = Recovery(small, model, inputs[:PROBE])
-    steps = steps_within(seconds, lambda: probe.run(FOR_EVER, steps=PROBE, progress=False))
+    steps = recovery_steps(Recovery(small, model, inputs), seconds)
     return Recovery(small, model, inputs, seed=seed).run(FOR_EVER, steps=steps, progress=False).model
 
 
-def from_scratch(task: Task, recipe: Recipe, root: Path, seconds: float, seed: int) -> Classifier:
-    """Return the best model of a training that takes so long, with one cycle of the rate as the recipe has it."""
-    examples = task.load("train", root)
-    steps = steps_within(seconds, lambda: _take_steps(task, recipe, examples))
-    epochs = max(1, round(steps * recipe.batch / len(fewer(examples, recipe.examples))))
-    shown = min(steps * recipe.batch, recipe.examples or len(examples))
-    with TemporaryDirectory() as folder:
-        run = Run(Path(folder), seed=seed, save_every=10**9, progress=False)
-        return sp.load(train(task, replace(recipe, epochs=epochs, examples=shown), run, root=root).best)
+def recovery_steps(probe: Recovery[Classifier], seconds: float) -> int:
+    """Return how many steps and their validations fit into so many seconds of processor time."""
+    spent: dict[str, list[float]] = {"_learn": [], "score": []}
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            start = process_time()
+            result = call(*arguments)
+            spent[name].append(process_time() - start)
+            return result
+
+        return run
+
+    for name in spent:
+        setattr(probe, name, timed(name, getattr(probe, name)))
+    probe.run(FOR_EVER, steps=2 * PROBE, progress=False)  # ends earlier where these steps gain nothing
+    step, validation = (float(np.mean(times)) for times in spent.values())
+    return max(PROBE, round((seconds - (VALIDATIONS + 1) * validation) / step))
 
 
-def _take_steps(task: Task, recipe: Recipe, examples: Split) -> None:
+def from_scratch(task: Task, stages: list[Recipe], root: Path, seconds: float, seed: int) -> Classifier:
+    """Return the best model of a training that takes so long, in the stages of these recipes.
+
+    Stages share the time as they share the steps of the whole model's training.
+    """
+    model, wanted = None, [planned_steps(task, recipe, root) for recipe in stages]
+    for recipe, share in zip(stages, wanted, strict=True):
+        examples = task.replace(**recipe.task).load("train", root)
+        step = seconds_of_a_step(partial(_take_steps, task, recipe, examples))
+        shown = recipe.batch * max(PROBE, round(seconds * share / sum(wanted) / step))  # examples, in all epochs
+        epochs = math.ceil(shown / len(fewer(examples, recipe.examples)))
+        recipe = replace(recipe, epochs=epochs, examples=shown // epochs)
+        with TemporaryDirectory() as folder:
+            run = Run(Path(folder), seed=seed, save_every=10**9, progress=False)
+            model = sp.load(train(task, recipe, run, root=root, start=model).best)
+    assert model is not None
+    return model
+
+
+def planned_steps(task: Task, recipe: Recipe, root: Path) -> int:
+    """Return how many steps a training by the recipe takes."""
+    examples = task.replace(**recipe.task).load("train", root)
+    return len(fewer(examples, recipe.examples)) // recipe.batch * recipe.epochs
+
+
+def training_seconds(task: Task, stages: list[Recipe], root: Path) -> float:
+    """Return the processor time that the training by these recipes takes on this machine."""
+    examples = [task.replace(**recipe.task).load("train", root) for recipe in stages]
+    steps = [seconds_of_a_step(partial(_take_steps, task, *each)) for each in zip(stages, examples, strict=True)]
+    return sum(step * planned_steps(task, recipe, root) for step, recipe in zip(steps, stages, strict=True))
+
+
+def _take_steps(task: Task, recipe: Recipe, examples: Split, steps: int) -> None:
     model = Classifier(recipe.config(task, examples.inputs, examples.outputs)).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    for step in range(PROBE):
+    for step in range(steps):
         sequences, labels = tensors(examples.batch(np.arange(recipe.batch) + step * recipe.batch), torch.device("cpu"))
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(*sequences), labels).backward()
         optimizer.step()
 
 
-def rows_of(name: str, root: Path, long: bool, seed: int, finished: set[Any]) -> Iterator[Row]:
+def rows_of(name: str, root: Path, long: bool, seed: int, finished: list[Row]) -> Iterator[Row]:
     """Yield a row for every share, time and way that is not finished yet."""
     path = CHECKPOINTS / f"{name}.safetensors"
     model, task, card = sp.load(path), cards.task_of(path), cards.read_card(path)
     examples, test = task.load("train", root), fewer(task.load("test", root), TEST)
-    times = {"a recovery": SHORT} | ({"the training": card["seconds"]} if long else {})
+    whole = [get(task.name, "s5", kind) for kind in (["easy"] if "before" in card else []) + ["cpu"]]
+    times = {"a recovery": SHORT}
+    if long:  # the same for all rows of a checkpoint, also when it resumes
+        known = [row["seconds"] for row in finished if row["time"] == LONG]
+        times[LONG] = known[0] if known else training_seconds(task, whole, root)
+    done = {tuple(row[key] for key in ("share", "time", "way", "seed")) for row in finished}
     for share in SHARES:
         small = sp.prune(model, operations=share, data=unlabelled_batches(examples, SEQUENCES))
-        recipe = _same_size(get(task.name, "s5", "cpu"), small)
+        stages = [_same_size(recipe, small) for recipe in whole]
         for (time, seconds), way in product(times.items(), WAYS):
-            if (name, share, time, way, seed) not in finished:
+            if (share, time, way, seed) not in done:
+                start = process_time()
                 made = (
                     recovered(small, model, unlabelled_batches(examples, LEARNT), seconds, seed)
                     if way == WAYS[0]
-                    else from_scratch(task, recipe, root, seconds, seed)
+                    else from_scratch(task, stages, root, seconds, seed)
                 )
                 row = {"checkpoint": name, "share": share, "time": time, "way": way, "seed": seed, "seconds": seconds}
-                row |= {"parameters": parameters(made), "accuracy": evaluate(made, test, engine="compiled").accuracy}
+                row |= {"used": process_time() - start, "parameters": parameters(made)}
                 yield row | {
+                    "accuracy": evaluate(made, test, engine="compiled").accuracy,
                     "whole": card["test_accuracy"],
                     "closed": evaluate(small, test, engine="compiled").accuracy,
                 }
@@ -114,15 +168,14 @@ def _same_size(recipe: Recipe, small: Classifier) -> Recipe:
 def write_table(rows: list[Row]) -> None:
     """Write a line for every checkpoint, share and time."""
     lines = []
-    for key in sorted({(row["checkpoint"], -row["share"], row["time"], row["seconds"]) for row in rows}):
-        name, share, time, seconds = key
-        some = [row for row in rows if (row["checkpoint"], -row["share"], row["time"]) == key[:3]]
+    for name, time, share in sorted({(row["checkpoint"], row["time"], -row["share"]) for row in rows}):
+        some = [row for row in rows if (row["checkpoint"], row["time"], -row["share"]) == (name, time, share)]
         sides = [[row["accuracy"] for row in some if row["way"] == way] for way in WAYS]
         cells = [_mean(side) for side in sides]
         sizes = " and ".join(f"{count:,}" for count in sorted({row["parameters"] for row in some}))
         start = f"{100 * some[0]['closed']:.2f}"
         whole = f"{100 * some[0]['whole']:.2f}"
-        lines.append((f"`{name}`", whole, f"{-share:.0%}", sizes, f"{time}, {seconds:.0f} s", start, *cells))
+        lines.append((f"`{name}`", whole, f"{-share:.0%}", sizes, f"{time}, {some[0]['seconds']:.0f} s", start, *cells))
     text = (
         "# Prune, or train small?\n\nAccuracy (%) on the whole test set of models of the same size: pruned in closed "
         "form and after a recovery without labels, and trained from scratch with labels by the same recipe, in the "
@@ -149,7 +202,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     rows = read_rows(ROWS)
     for seed, name in product(range(arguments.seeds), arguments.names or NAMES):
-        finished = {tuple(row[key] for key in ("checkpoint", "share", "time", "way", "seed")) for row in rows}
+        finished = [row for row in rows if row["checkpoint"] == name]
         for row in rows_of(name, arguments.data, arguments.long, seed, finished):
             rows.append({"sha256": content_of(name)} | row)
             write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
