@@ -6,7 +6,6 @@ import pytest
 import ssmprune as sp
 from ssmprune.report import demo
 from ssmprune.report import style as figures
-from ssmprune.report.curves import draw_accuracies
 from ssmprune.tasks.cards import read_card
 
 
@@ -89,7 +88,7 @@ def test_the_shipped_model_has_a_card():
 
 
 def test_figures_are_refused_in_unknown_kinds(tmp_path):
-    drawn = draw_accuracies({"last": [1.0, 0.5]}, [0, 1], "title")
+    drawn = demo.picture(ROWS)
     with pytest.raises(sp.InputError, match=r"'\.doc'; end the name in \.png"):
         figures.save_figure(drawn, tmp_path / "figure.doc")
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PAIRS = "A conjugate pair counts as two states, here and in plans; config.states counts pairs."
 RECOVERY_SEQUENCES = 1_000_000  # all there are, of most data
 ANNOUNCED_MEMORY = 100_000_000  # bytes
-SOON_COMPILED, TIMINGS = 1_500_000, 15  # bytes of a model that takes seconds to compile; how often it is timed
+SOON_COMPILED = 1_500_000  # bytes of a model that takes seconds to compile
 NEARLY_ALL = 0.95  # of the variance of answers
 COSTS = ("bytes", "operations")
 UNKNOWN_LENGTH = 1024  # steps of the sequence to time, if neither data nor the card tell
@@ -418,35 +418,24 @@ def _save(small: "Classifier", before: "Classifier", checkpoint: Path, out: Path
 
 def _measure_gains(whole: "Classifier", small: "Classifier", x: "Tensor") -> Report:
     """Count bytes and operations of a model before and after pruning, and measure its speed if it is soon compiled."""
+    from ..deploy.compiled import choose_engine, forward
     from ..models.checkpoint import stored_bytes
     from ..models.costs import operations
+    from ..sweeps.timing import speeds_in_turns
 
-    facts: dict[str, Any] = {
-        "bytes": [stored_bytes(model) for model in (whole, small)],
-        "operations": [operations(model.config) for model in (whole, small)],
-        "steps_per_second": _steps_per_second(whole, small, x) if stored_bytes(whole) <= SOON_COMPILED else None,
-    }
-    lines = [f"Tensors: {_compare(facts['bytes'])} bytes", f"Operations of a step: {_compare(facts['operations'])}"]
-    if facts["steps_per_second"]:
-        lines.append(f"Steps per second in C, whole sequences: {_compare(facts['steps_per_second'])} on this machine")
+    sizes = [stored_bytes(model) for model in (whole, small)]
+    costs = [operations(model.config) for model in (whole, small)]
+    lines, speeds = [f"Tensors: {_compare(sizes)} bytes", f"Operations of a step: {_compare(costs)}"], None
+    if sizes[0] <= SOON_COMPILED and choose_engine("auto") == "compiled":
+        with forward(whole, "compiled") as before, forward(small, "compiled") as after:
+            speeds = speeds_in_turns([before, after], x)
+        lines.append(f"Steps per second in C, whole sequences: {_compare(speeds)} on this machine")
+    facts = {"bytes": sizes, "operations": costs, "steps_per_second": speeds}
     return Report(facts, Group(*map(literal, lines)))
 
 
 def _compare(pair: Sequence[float]) -> str:
     return " -> ".join(f"{figure:,.0f}" for figure in pair)
-
-
-def _steps_per_second(whole: "Classifier", small: "Classifier", x: "Tensor") -> list[float] | None:
-    """Return the steps of x that two models compute in a second in C; None where nothing can be compiled."""
-    from ..deploy.compiled import choose_engine, forward
-    from ..sweeps.timing import time_in_turns
-
-    if choose_engine("auto") == "torch":
-        return None
-    with forward(whole, "compiled") as before, forward(small, "compiled") as after:
-        seconds = time_in_turns({"before": lambda: before(x), "after": lambda: after(x)}, TIMINGS)
-    rate = x.shape[0] * x.shape[1] / float(np.median(seconds["before"]))
-    return [rate, rate * float(np.median(seconds["before"] / seconds["after"]))]
 
 
 def _note_needless_states(pruning: "Pruning[Classifier]") -> Report:

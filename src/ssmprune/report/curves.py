@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,23 +102,13 @@ def draw_sweep(results: Results) -> Figure:
             if (spread := 100 * curve.deviation).any():
                 shade = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
                 panel.fill_between(ratios, accuracy - spread, accuracy + spread, **shade)
-        _frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
+        frame(panel, float(next(iter(by_method.values())).accuracy[0]), name)
     fullest = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[0]))
     shared_legend(figure, fullest, columns=3 if len(names) < 3 else 5)
     return figure
 
 
-def draw_accuracies(accuracies: Mapping[str, Sequence[float]], ratios: Sequence[float], title: str) -> Figure:
-    """Draw one panel from accuracies by method at `ratios`, the first of them that of the unpruned model."""
-    figure, [panel] = panels(1, width=6.4, height=4.0)
-    looks = styles(accuracies)
-    for name, values in accuracies.items():
-        panel.plot(100 * np.array(ratios), 100 * np.array(values), label=label(name), markersize=5, **looks[name])
-    _frame(panel, next(iter(accuracies.values()))[0], title)
-    panel.legend(frameon=False, loc="lower left")
-    return figure
-
-
-def _frame(panel: Axes, full: float, title: str) -> None:
+def frame(panel: Axes, full: float, title: str) -> None:
+    """Draw the line of the unpruned model, whose accuracy is `full`, and name the axes."""
     panel.axhline(100 * full, color="0.6", linewidth=1, zorder=0, label="unpruned")
     panel.set(xlabel="states pruned (%)", ylabel="accuracy (%)", title=f"{title} ({full:.1%} unpruned)", ylim=(0, 103))

@@ -18,18 +18,19 @@ from ..models import load
 from ..models.checkpoint import parameters, stored_bytes
 from ..models.classifier import Classifier
 from ..pruning import Pruning
-from ..sweeps.timing import time_in_turns
+from ..sweeps.timing import speeds_in_turns
 from ..tasks.smnist import load_sample
 from ..tasks.task import fewer
 from ..training import evaluate
-from .curves import draw_accuracies
+from .curves import frame
+from .style import label, panels, styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHECKPOINT = Path(__file__).parents[1] / "demo" / "smnist-s5.safetensors"
 METHODS = {"Surgeon": SURGEON, "LAST": LAST, "Uniform": UNIFORM_HINF, "Global": GLOBAL_HINF, "Random": RANDOM}
-TIMED, ROUNDS = 10, 15  # images of a pass and passes of a model; of many short passes few meet a busy moment
+TIMED = 10  # images of a pass; of many short passes few meet a busy moment
 
 
 @dataclass(frozen=True)
@@ -88,33 +89,29 @@ def demo(scope: Scope = BRIEF, tick: Callable[[], object] = lambda: None, engine
             fast[ratio] = lent.enter_context(forward(small[ratio], engine))  # lent until it is timed
             engines = {name: fast[ratio] if name == "Surgeon" else engine for name in methods}
             accuracies[ratio] = {name: accuracy(pruned[name], computes) for name, computes in engines.items()}
-        rates = _steps_per_second(fast, torch.from_numpy(images.batch(np.arange(TIMED)).x))
+        speeds = speeds_in_turns(list(fast.values()), torch.from_numpy(images.batch(np.arange(TIMED)).x))
     return [
         DemoRow(
             ratio,
             states=sum(candidate.layer_states.values()),
             parameters=parameters(candidate),
             bytes=stored_bytes(candidate),
-            steps_per_second=rates[ratio],
-            speed=rates[ratio] / rates[0.0],
+            steps_per_second=speed,
+            speed=speed / speeds[0],
             accuracy=accuracies[ratio],
         )
-        for ratio, candidate in small.items()
+        for (ratio, candidate), speed in zip(small.items(), speeds, strict=True)
     ]
 
 
 def picture(rows: list[DemoRow]) -> Figure:
     """Draw the accuracies of a demo."""
-    curves = {METHODS[name].name: [row.accuracy[name] for row in rows] for name in rows[0].accuracy}
-    title = "A trained sMNIST S5, pruned without retraining"
-    return draw_accuracies(curves, [row.ratio for row in rows], title)
-
-
-@torch.no_grad()
-def _steps_per_second(engines: dict[float, Forward], x: torch.Tensor) -> dict[float, float]:
-    """Return how many steps of x each engine computes in a second, timed in turns."""
-    calls = {str(ratio): lambda engine=engine: engine(x) for ratio, engine in engines.items()}
-    seconds = time_in_turns(calls, ROUNDS)
-    whole = seconds["0.0"]
-    rate = x.shape[0] * x.shape[1] / float(np.median(whole))
-    return {ratio: rate * float(np.median(whole / seconds[str(ratio)])) for ratio in engines}
+    figure, [panel] = panels(1, width=6.4, height=4.0)
+    methods = {name: METHODS[name].name for name in rows[0].accuracy}
+    looks, ratios = styles(methods.values()), 100 * np.array([row.ratio for row in rows])
+    for name, method in methods.items():
+        accuracies = 100 * np.array([row.accuracy[name] for row in rows])
+        panel.plot(ratios, accuracies, label=label(method), markersize=5, **looks[method])
+    frame(panel, next(iter(rows[0].accuracy.values())), "A trained sMNIST S5, pruned without retraining")
+    panel.legend(frameon=False, loc="lower left")
+    return figure

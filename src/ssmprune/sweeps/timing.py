@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, thread_time
@@ -42,6 +43,15 @@ def time_in_turns(
             calls[name]()
             seconds[name][turn] = clock() - start
     return seconds
+
+
+@torch.no_grad()
+def speeds_in_turns(engines: Sequence[Forward], x: torch.Tensor) -> list[float]:
+    """Return how many steps of x each engine computes in a second, timed in turns; compare them with the first."""
+    calls = {str(place): partial(engine, x) for place, engine in enumerate(engines)}
+    first, *others = time_in_turns(calls, ROUNDS).values()
+    speed = x.shape[0] * x.shape[1] / float(np.median(first))
+    return [speed, *(speed * float(np.median(first / seconds)) for seconds in others)]
 
 
 def measure(model: Classifier, forward: Forward) -> dict[str, Any]:
