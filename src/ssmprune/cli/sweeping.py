@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -23,7 +21,6 @@ from .output import Report, literal, say, table
 
 if TYPE_CHECKING:
     from ..report.demo import DemoRow
-    from ..sweeps import Session, Sweep
 
 SUMMED_UP = 0.8
 PICTURES = (".png", ".pdf", ".svg")
@@ -66,32 +63,6 @@ class SweepOptions:
     """Run on so many workers of a Ray cluster: that at $RAY_ADDRESS, else one that is started here."""
     threads: Threads = None
 
-    @property
-    def plan(self) -> Sweep:
-        """The cells to fill."""
-        from ..sweeps import approaches
-        from ..sweeps.sweeping import Sweep
-
-        return Sweep(
-            methods=self.methods.split(",") if self.methods else approaches.default(),
-            ratios=parse_ratios(self.ratios),
-            seeds=[_number(seed, int, "--seeds") for seed in self.seeds.split(",")],
-            examples=self.examples,
-        )
-
-    @contextmanager
-    def session(self) -> Iterator[Session]:
-        """Start a runner and a bar on standard error: what was done last, how many cells of how many, the time left."""
-        from ..deploy.compiled import choose_engine
-        from ..sweeps import runners
-        from ..sweeps.sweeping import Session
-
-        choose_engine(self.engine)  # before a cluster is asked
-        address = os.environ.get("RAY_ADDRESS")
-        with runners.start(self.workers, address, self.threads or 1) as runner, Bar() as bar:
-            words = ["DATA" if self.data is not None and word == str(self.data) else word for word in sys.argv[1:]]
-            yield Session(self.data, runner, self.engine, " ".join(["ssmprune", *words]), bar.show)
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +92,22 @@ def sweep(
     if not checkpoints:
         raise InputError("Name the models to sweep: `ssmprune sweep CHECKPOINT ... --out FOLDER`.")
     prepare(*checkpoints, threads=options.threads)
+    from ..deploy.compiled import choose_engine
     from ..report import accuracy_table
-    from ..sweeps.sweeping import entries, sweep
+    from ..sweeps import approaches, runners, sweeping
 
-    plan, swept = options.plan, entries(checkpoints, options.task)
-    with options.session() as session:
-        results = sweep(swept, plan, options.out, session)
+    plan = sweeping.Sweep(
+        methods=options.methods.split(",") if options.methods else approaches.default(),
+        ratios=parse_ratios(options.ratios),
+        seeds=[_number(seed, int, "--seeds") for seed in options.seeds.split(",")],
+        examples=options.examples,
+    )
+    swept, data = sweeping.entries(checkpoints, options.task), options.data
+    command = ["ssmprune", *("DATA" if data is not None and word == str(data) else word for word in sys.argv[1:])]
+    choose_engine(options.engine)  # before a cluster is asked
+    with runners.start(options.workers, os.environ.get("RAY_ADDRESS"), options.threads or 1) as runner, Bar() as bar:
+        session = sweeping.Session(data, runner, options.engine, " ".join(command), bar.show)
+        results = sweeping.sweep(swept, plan, options.out, session)
     made = accuracy_table(results)
     rows = [dict(zip(made.columns, texts, strict=True)) for texts in made.texts()]
     facts = {"results": str(results.folder), "cells": len(results.cells)}
