@@ -181,8 +181,9 @@ class PruneOptions(PruningOptions):
         """Refuse options that need or exclude one another."""
         if self.out is None and self.plan is None:
             raise InputError("Say where to write the smaller model with --out, or its plan with --plan.")
-        given = [name for name, value in _flatten(self).items() if value != _flatten(PruneOptions())[name]]
-        others = [flag(name) for name in given if name not in ("out", "from_plan")]
+        mine, usual = ({**vars(options), **vars(options.calibration)} for options in (self, PruneOptions()))
+        given = [name for name in mine if mine[name] != usual[name]]
+        others = [flag(name) for name in given if name not in ("out", "from_plan", "calibration")]
         if self.from_plan is not None and others:
             raise InputError(f"--from-plan takes every decision from a plan; leave out {', '.join(others)}.")
         self.check_recovery()
@@ -224,9 +225,8 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     """
     options.check()
     prepare(checkpoint)
-    for file in (options.out, options.plan):
-        if file is not None:
-            check_writable(file)
+    for file in filter(None, (options.out, options.plan)):
+        check_writable(file)
     cards.read_card(checkpoint)  # a damaged card is noticed before anything is written
     if options.from_plan is not None and options.out is not None:
         plan, model = Plan.load(options.from_plan), load(checkpoint)
@@ -533,13 +533,6 @@ def _report_parts(model: "Classifier") -> Report:
     titles = {"operations": "operations of a step", "states": "goes with states", "width": "with width"}
     shown = table("What a step costs", readable, caption, {name: titles.get(name, name) for name in rows[0]})
     return Report({"parts": rows, "shares": shares}, shown)
-
-
-def _flatten(options: PruneOptions) -> dict[str, Any]:
-    """Return options by name, those of calibration among them."""
-    flat = asdict(options)
-    flat |= flat.pop("calibration")
-    return flat
 
 
 def _check_minutes(minutes: float) -> None:
