@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, BinaryIO, NamedTuple, get_type_hints
 
 from ..arrays import is_share
 from ..errors import InputError, one_of
@@ -166,7 +166,7 @@ class Writer:
     """Adds outcomes to a folder of results; see `open_results`."""
 
     results: Results  # of earlier sweeps and of this one
-    lines: int  # the open cells.jsonl
+    lines: BinaryIO  # the open cells.jsonl
 
     def plan(self, key: Key) -> Plan | None:
         """Return the plan of a cell if that was made before."""
@@ -181,7 +181,7 @@ class Writer:
             line = {name: value for name, value in asdict(outcome).items() if value is not None}
         else:
             line = key._asdict() | {"refused" if isinstance(outcome, str) else "at_most": outcome}
-        os.write(self.lines, (json.dumps(line, separators=(",", ":")) + "\n").encode())
+        self.lines.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
         os.fsync(self.lines)
 
 
@@ -194,27 +194,24 @@ def open_results(folder: Path, about: dict[str, Any]) -> Iterator[Writer]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lines = os.open(folder / "cells.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        lines = (folder / "cells.jsonl").open("ab", buffering=0)
     except OSError as error:
         raise InputError(f"Cannot write to {folder}: {error.strerror}; give another folder.") from error
-    try:
-        with suppress(ImportError):  # no fcntl on Windows, hence no lock
-            import fcntl
+    with lines:
+        try:
+            with suppress(ImportError):  # no fcntl on Windows, hence no lock
+                import fcntl
 
-            fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
-    except OSError as error:
-        os.close(lines)
-        raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error
-    try:
+                fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released with the process, however it ends
+        except OSError as error:
+            raise InputError(f"Another sweep is writing to {folder}; wait for it or give another folder.") from error
         path = folder / "sweep.json"
         merged = _merge(_read_about(path), about, folder) if path.is_file() else about
         _read_outcomes(folder / "cells.jsonl")  # what is damaged is refused before anything is written
         write_atomically(path, (json.dumps(merged, indent=2) + "\n").encode())
         whole = (folder / "cells.jsonl").read_bytes().rfind(b"\n") + 1
-        os.ftruncate(lines, whole)  # a line that a kill has torn would spoil the next
+        lines.truncate(whole)  # a line that a kill has torn would spoil the next
         yield Writer(Results.read(folder), lines)
-    finally:
-        os.close(lines)
 
 
 def _read_about(path: Path) -> dict[str, Any]:
