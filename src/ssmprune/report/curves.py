@@ -78,19 +78,18 @@ def systems(results: Results, checkpoint: str) -> dict[str, DiagonalSystem]:
     return read(load(results.checkpoint_file(checkpoint)), unstable="keep")
 
 
-def shown_first(methods: list[str], most: int = FEW) -> list[str]:
-    """Return the methods that a picture shows by default: the first of `PALETTE`, at most `most`.
+def ranked(methods: list[str]) -> list[str]:
+    """Return the methods in the order in which pictures show them: those of `PALETTE` first.
 
-    >>> shown_first(["last", "lamp", "random"])
-    ['last', 'random', 'lamp']
+    >>> ranked(["mine", "last", "lamp", "random"])
+    ['last', 'random', 'lamp', 'mine']
     """
-    ranked = sorted(methods, key=lambda name: PALETTE.index(name) if name in PALETTE else len(PALETTE))
-    return ranked[:most]
+    return sorted(methods, key=lambda name: PALETTE.index(name) if name in PALETTE else len(PALETTE))
 
 
 def draw_sweep(results: Results) -> Figure:
     """Draw six methods on all checkpoints of a sweep; the band around a curve is the deviation over its seeds."""
-    names, shown = checkpoints(results), shown_first(results.about["methods"])
+    names, shown = checkpoints(results), ranked(results.about["methods"])[:FEW]
     looks = styles(results.about["methods"])
     figure, axes = panels(len(names), width=3.4 if len(names) > 1 else 6.0, height=3.0 if len(names) > 1 else 4.0)
     for panel, name in zip(axes, names, strict=True):

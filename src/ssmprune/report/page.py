@@ -24,9 +24,9 @@ from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..files import write_atomically
 from ..sweeps import approaches
-from ..sweeps.store import Results
+from ..sweeps.store import Cell, Results
 from .charts import browser_library, charts
-from .curves import FEW, Curve, checkpoints, method_curves, shown_first, systems
+from .curves import FEW, checkpoints, method_curves, ranked, systems
 from .style import COLOURS, label, styles
 
 FILES = Path(__file__).parent / "page_files"
@@ -80,7 +80,7 @@ def collect_data(results: Results, folder: Path, masks: Masks | None = None) -> 
                 "colour": looks[name]["color"],
                 "description": known[name].description if name in known else "",
             }
-            for name in dict.fromkeys([winner, *shown_first(swept, len(swept))])
+            for name in dict.fromkeys([winner, *ranked(swept)])
         ],
         "first": min(FEW, len(swept)),  # so many curves are drawn until others are asked for
         "colours": {"kept": COLOURS[0], "pruned": COLOURS[1]},
@@ -106,24 +106,24 @@ def _model(results: Results, name: str, folder: Path, masks: Masks) -> Content:
             for layer, system in layers.items()
         ],
         "curves": {
-            method: [_point(results, curve, place, layers, folder, masks) for place in range(len(curve.cells))]
+            method: [_point(results, cells, layers, folder, masks) for cells in curve.cells.values()]
             for method, curve in method_curves(results, name).items()
         },
     }
 
 
 def _point(
-    results: Results, curve: Curve, place: int, layers: dict[str, DiagonalSystem], folder: Path, masks: Masks
+    results: Results, cells: list[Cell], layers: dict[str, DiagonalSystem], folder: Path, masks: Masks
 ) -> Content:
     """Return a point of a curve: the mean over its seeds, and the states and plan of the first."""
-    cell, *others = curve.cells[curve.ratios[place]]
-    path, accuracy = results.plan_path(cell), float(curve.accuracy[place])
+    cell, accuracies = cells[0], [cell.accuracy for cell in cells]
+    path, accuracy = results.plan_path(cell), float(np.mean(accuracies))
     point: Content = {
         "ratio": cell.ratio,
         "accuracy": accuracy,
         "interval": [round(end, 5) for end in wilson_interval(accuracy, cell.examples)],
-        "deviation": float(curve.deviation[place]),
-        "seeds": 1 + len(others),
+        "deviation": float(np.std(accuracies)),
+        "seeds": len(cells),
         "states": [cell.states[layer] for layer in layers],
         "parameters": cell.parameters,
         "speed": cell.speed,
