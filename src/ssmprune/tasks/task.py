@@ -145,10 +145,8 @@ def features(
         return raw[rows].astype(np.float32) * factor + offset, None
 
     affine = tuple(np.broadcast_to(part, raw.shape[2:]).astype(float).tolist() for part in (scale, shift))
-    return Split(
-        *(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1]),
-        raw=affine if np.can_cast(raw.dtype, np.int16) else None,
-    )
+    samples = affine if np.can_cast(raw.dtype, np.int16) else None
+    return Split(labels.astype(np.int64), read, raw.shape[2], outputs, raw.shape[1], samples)
 
 
 def split_published(published: Split, split: str) -> Split:
