@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..files import check_new_folder, check_writable
 from ..models import load, save
 from ..tasks import cards
-from .options import CalibrationOptions, Checkpoint, Out, parse_whole_number, prepare
+from .options import CalibrationOptions, Checkpoint, Options, Out, parse_whole_number, prepare
 from .output import WRONG, Report, literal, say, table
 from .pruning import PruningOptions, Width, find_plan, recover_found, report_certificates
 
@@ -44,7 +44,6 @@ ROWS = {  # of the table that `deploy` prints, with the names of the card
 FORMATS = {".c": "c", ".html": "wasm", ".onnx": "onnx", ".pt2": "torch-export"}  # by the ending of --out
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions(CalibrationOptions):
     """How to round weights, on which data."""
@@ -54,9 +53,8 @@ class QuantizeOptions(CalibrationOptions):
     arithmetic: Arithmetic = "float"
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Options):
     """Where to write a model, and for which use."""
 
     out: Annotated[Path, Parameter(alias="-o")]
@@ -65,9 +63,8 @@ class ExportOptions:
     """sequence, or stream: one step at a time, state in and state out. C has both; pages stream."""
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(Options):
     """What builds and runs a C file."""
 
     cc: str | None = None
@@ -76,7 +73,6 @@ class VerifyOptions:
     """What runs its programs, as qemu-arm-static; by default nothing."""
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class DeployOptions(PruningOptions):
     """How far to prune, by which method, on which data, and how to round weights."""

@@ -17,7 +17,7 @@ from ..methods import criteria, named
 from ..models import save
 from ..sweeps import approaches
 from ..trees import load_tree
-from .options import Out
+from .options import Options, Out
 from .output import Report, table
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ PAIRED = (
 NAMES = {bool: "true or false", float: "a number", int: "a whole number", str: "a word"}
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions:
+class ImportOptions(Options):
     """Where a model comes from and goes to."""
 
     family: Annotated[str, Parameter(alias="-f")]

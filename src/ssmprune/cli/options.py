@@ -58,8 +58,12 @@ DataFolder = Annotated[
 
 
 @Parameter(name="*")
+class Options:
+    """What a command takes: dataclasses derived from this put their fields on the command line without a prefix."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class CalibrationOptions:
+class CalibrationOptions(Options):
     """Unlabelled inputs to look at."""
 
     calibrate: str | None = None

@@ -30,7 +30,7 @@ from ..progress import duration
 from ..pruning import Pruning, check_operations, read, shrink
 from ..tasks import cards
 from ..tasks.task import Split, fewer
-from .options import MORE, CalibrationOptions, Checkpoint, Count, Out, Unstable, at_least, flag, prepare
+from .options import MORE, CalibrationOptions, Checkpoint, Count, Options, Out, Unstable, at_least, flag, prepare
 from .output import Report, literal, say, table
 
 if TYPE_CHECKING:
@@ -70,9 +70,8 @@ CERTIFIED = {  # what is shown of a certificate, with titles
 }
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class InspectOptions:
+class InspectOptions(Options):
     """How to read a model."""
 
     unstable: Unstable = "refuse"
@@ -81,9 +80,8 @@ class InspectOptions:
 Width = float | Literal["auto"] | None
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class PruningOptions:
+class PruningOptions(Options):
     """How far to prune, by which method, on which data."""
 
     out: Annotated[Path | None, Parameter(alias="-o")] = None
@@ -167,7 +165,6 @@ class PruningOptions:
         return name or (calibrate if calibrate in tasks.found() else None)
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions(PruningOptions):
     """How far to prune, by which method, on which data, and what to do with the plan."""
@@ -189,7 +186,6 @@ class PruneOptions(PruningOptions):
         self.check_recovery()
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RecoverOptions(CalibrationOptions):
     """On which inputs to learn, and for how long."""

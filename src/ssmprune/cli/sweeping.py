@@ -16,7 +16,7 @@ from rich.console import Group
 from ..errors import InputError, need_torch
 from ..files import check_writable, write_atomically
 from ..progress import Bar
-from .options import MORE, Count, DataFolder, Engine, Threads, prepare
+from .options import MORE, Count, DataFolder, Engine, Options, Threads, prepare
 from .output import Report, literal, say, table
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ WHY_ANSWERS = (
 )
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions:
+class SweepOptions(Options):
     """What is compared, on which examples, and where that is computed."""
 
     out: Annotated[Path, Parameter(alias="-o")]
@@ -64,18 +63,16 @@ class SweepOptions:
     threads: Threads = None
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(Options):
     """What to make of the results."""
 
     out: Annotated[Path, Parameter(alias="-o")] = Path("report.html")
     """A page (.html), a table (.md) or the trade-off curves (.png, .pdf, .svg)."""
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class DemoOptions:
+class DemoOptions(Options):
     """Where to draw the curves, and how many."""
 
     out: Annotated[Path | None, Parameter(alias="-o")] = None

@@ -14,7 +14,7 @@ from .. import tasks
 from ..errors import InputError
 from ..models import load
 from ..progress import Bar
-from .options import MORE, Checkpoint, Count, DataFolder, Engine, Seed, Threads, at_least, prepare
+from .options import MORE, Checkpoint, Count, DataFolder, Engine, Options, Seed, Threads, at_least, prepare
 from .output import INTERRUPTED, Report, table
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ SIZES = Group.create_ordered("Sizes; by default the recipe's", sort_key=0)
 SETTLED = ("layers", "width", "states", "bidirectional")  # sizes that a model to start from has
 
 
-@Parameter(name="*", group=SIZES)
+@Parameter(group=SIZES)
 @dataclass(frozen=True, kw_only=True)
-class SizeOptions:
+class SizeOptions(Options):
     """What is given in place of a recipe's sizes."""
 
     layers: Count | None = None
@@ -58,9 +58,8 @@ class SizeOptions:
         return replace(recipe, **given)
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainOptions(Options):
     """What is trained, and where.
 
     torchrun takes `--run` and `--start` for short forms of its own options, so no option of ours is called that.
@@ -85,9 +84,8 @@ class TrainOptions:
     sizing: SizeOptions = field(default_factory=SizeOptions)
 
 
-@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class EvaluateOptions(Options):
     """On which examples accuracy is measured, and what computes."""
 
     task: str | None = None
