@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -68,13 +67,13 @@ def steps_per_second(fast: Compiled) -> float:
     """Return the steps of streams that one thread computes in a second of processor time, as a median over rounds."""
     config, stream = fast.config, fast.stream(STREAMS)
     step = np.zeros(STREAMS, np.int64) if config.tokens else np.full((STREAMS, config.inputs), 0.5, np.float32)
-    seconds = []
-    for _ in range(ROUNDS):
-        start = thread_time()
+
+    def run() -> None:
         for _ in range(STEPS):
             stream(step)
-        seconds.append(thread_time() - start)
-    return STREAMS * STEPS / median(seconds)
+
+    seconds = time_in_turns({"stream": run}, ROUNDS, thread_time)["stream"]
+    return STREAMS * STEPS / float(np.median(seconds))
 
 
 def machine() -> str:
