@@ -159,14 +159,8 @@ def verify(
         parameters = cards.task_parameters(checkpoint, inputs)
         x = [batch.x.numpy() for batch in load_unlabelled(inputs, c.SEQUENCES, None, parameters)]
     found = c.verify(file, model, x or [c.random_inputs(model.config)], options.cc, options.run)
-    result = "as the checkpoint" if found.passed else "differs"
-    facts = {
-        "deviation": found.ulp,
-        "bound": found.bound,
-        "self-test": found.self_test,
-        "result": result,
-        "id": found.id,
-    }
+    facts: dict[str, Any] = {"deviation": found.ulp, "bound": found.bound, "self-test": found.self_test}
+    facts |= {"result": "as the checkpoint" if found.passed else "differs", "id": found.id}
     titles = {"deviation": "largest deviation, ULP"} | {name: name for name in ("bound", "self-test", "result")}
     return Report(facts, table(f"{file} and {checkpoint}", [facts], found.id, titles), 0 if found.passed else WRONG)
 

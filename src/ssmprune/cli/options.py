@@ -79,7 +79,7 @@ class CalibrationOptions(Options):
         from ..training.calibration_inputs import load_unlabelled
 
         parameters = cards.task_parameters(checkpoint, self.calibrate)
-        batches = list(load_unlabelled(self.calibrate, self.sequences, self.data, parameters))
+        batches = load_unlabelled(self.calibrate, self.sequences, self.data, parameters)
         say(f"Looking at {count(batches):,} sequences of {self.calibrate}.")
         return batches
 
