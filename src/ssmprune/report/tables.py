@@ -54,10 +54,8 @@ def markdown(table: Table) -> str:
     <BLANKLINE>
     On sMNIST.
     """
-    body = markdown_rows(
-        list(map(escape_markdown, table.columns)), [list(map(escape_markdown, line)) for line in table.texts()]
-    )
-    return "\n\n".join([f"### {table.title}", body, *table.notes])
+    columns, *rows = [list(map(escape_markdown, line)) for line in (table.columns, *table.texts())]
+    return "\n\n".join([f"### {table.title}", markdown_rows(columns, rows), *table.notes])
 
 
 def markdown_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

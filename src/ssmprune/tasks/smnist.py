@@ -35,14 +35,11 @@ SAMPLE_SERVES = (
 
 def read_mnist(part: str, root: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Return images (examples, 28, 28) and labels (examples,) of "train" (60,000) or "test" (10,000)."""
-    images, labels = (read_idx(_file(source, root), dims) for source, dims in zip(SOURCES[part], (3, 1), strict=True))
+    files = [_find(source, root) or fetch(source, root / FOLDERS[0]) for source in SOURCES[part]]
+    images, labels = read_idx(files[0], 3), read_idx(files[1], 1)
     if images.shape[1:] != (28, 28) or len(images) != len(labels):
         raise InputError(f"Expected 28 x 28 images, one label each; found {images.shape} and {labels.shape}.")
     return images, labels
-
-
-def _file(source: Source, root: Path) -> Path:
-    return _find(source, root) or fetch(source, root / FOLDERS[0])
 
 
 def _find(source: Source, root: Path) -> Path | None:
