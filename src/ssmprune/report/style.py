@@ -81,13 +81,11 @@ def need_matplotlib() -> None:
 def panels(count: int, columns: int = 3, width: float = WIDTH, height: float = WIDTH) -> tuple[Figure, list[Axes]]:
     """Return a figure with `count` equal panels, row by row."""
     need_matplotlib()
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)  # draws to a file without a window or a global state
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")  # neither a window nor global state
     axes = [figure.add_subplot(rows, columns, place) for place in range(1, count + 1)]
     for panel in axes:
         panel.grid(alpha=0.3)
