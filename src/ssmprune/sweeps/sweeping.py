@@ -130,14 +130,11 @@ def _different_names(files: Sequence[Path]) -> list[str]:
     whole = [Path(os.path.abspath(file)) for file in files]
     if twice := {str(file) for file in whole if whole.count(file) > 1}:
         raise InputError(f"A sweep takes every checkpoint once; given twice: {', '.join(sorted(twice))}.")
-    names = [[file.stem] for file in whole]
+    names = [file.stem for file in whole]
     for depth in range(1, max(len(file.parts) for file in whole)):
-        same = [names.count(name) > 1 for name in names]
-        names = [
-            [*file.parts[-1 - depth : -1], file.stem] if clash else name
-            for file, name, clash in zip(whole, names, same, strict=True)
-        ]
-    return ["-".join(name) for name in names]
+        longer = ["-".join([*file.parts[-1 - depth : -1], file.stem]) for file in whole]
+        names = [more if names.count(name) > 1 else name for name, more in zip(names, longer, strict=True)]
+    return names
 
 
 def load_subject(
