@@ -146,12 +146,11 @@ def _point(
 def _winner(models: list[Content], methods: list[str]) -> str:
     """Return the method that is best on average, over all ratios, among those tried on the most models."""
 
-    def average(method: str) -> float:
-        curves = [model["curves"].get(method, []) for model in models]
-        return float(np.mean([point["accuracy"] for curve in curves for point in curve[1:]] or [0.0]))
+    def rank(method: str) -> tuple[int, float]:
+        curves = [model["curves"][method] for model in models if method in model["curves"]]
+        return len(curves), float(np.mean([point["accuracy"] for curve in curves for point in curve[1:]] or [0.0]))
 
-    counts = {name: sum(name in model["curves"] for model in models) for name in methods}
-    return max((name for name in methods if counts[name] == max(counts.values())), key=average)
+    return max(methods, key=rank)
 
 
 def _check_cells(results: Results, name: str, layers: dict[str, DiagonalSystem]) -> None:
