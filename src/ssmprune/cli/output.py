@@ -68,8 +68,8 @@ def literal(value: object) -> Text:
     """
     if isinstance(value, list):
         return Text(" ").join(map(literal, value))
-    form = {int: ",", float: ".3g"}.get(type(value))
-    return Text(visible("" if value is None else str(value) if form is None else format(value, form)))
+    form = {int: ",", float: ".3g"}.get(type(value), "")
+    return Text(visible("" if value is None else format(value, form)))
 
 
 def say(line: str) -> None:

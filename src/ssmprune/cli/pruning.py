@@ -146,11 +146,12 @@ class PruningOptions(Options):
 
     def chosen_width(self, budgeted: Mapping[str, float]) -> float | Literal["auto"]:
         """Return the width, or what suits these budgets where none was asked for."""
-        if self.width is not None and self.operations is None:
+        if self.operations is not None:
+            return "auto"
+        if self.width is not None:
             return self.width
         of_layers = self.certify or any(getattr(budgets, name).of_layers for name in budgeted)
-        weighs = bool(budgeted) and self.calibration.calibrate is not None and not of_layers
-        return "auto" if weighs or self.operations is not None else 0.0
+        return "auto" if budgeted and self.calibration.calibrate is not None and not of_layers else 0.0
 
     def check_recovery(self) -> None:
         """Refuse a recovery without inputs, or without a file to write to."""
