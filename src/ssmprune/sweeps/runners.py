@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,22 +105,17 @@ def start(workers: int | None = None, address: str | None = None, threads: int =
         raise InputError(f"No Ray cluster answers at {address}: {error}") from error
     try:
         remote = ray.remote(num_cpus=threads)(_Worker)
-        yield _on_workers(ray, [remote.remote(threads, added_files()) for _ in range(workers)])
+        yield partial(_run_on, ray, [remote.remote(threads, added_files()) for _ in range(workers)])
     finally:
         ray.shutdown()  # ends a cluster that was started here
 
 
-def _on_workers(ray: Any, workers: list[Any]) -> Runner:
-    sent: list[Subject] = []
-
-    def run_remotely(subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:
-        if jobs and sent != [subject]:
-            shared = ray.put(subject)
-            ray.get([worker.take.remote(shared) for worker in workers])
-            sent[:] = [subject]
-        yield from ray.util.ActorPool(workers).map_unordered(lambda worker, job: worker.run.remote(job), jobs)
-
-    return run_remotely
+def _run_on(ray: Any, workers: list[Any], subject: Subject, jobs: Sequence[Job]) -> Iterator[Done]:
+    """Run jobs on the workers of a Ray cluster, which get the subject first."""
+    if jobs:
+        shared = ray.put(subject)
+        ray.get([worker.take.remote(shared) for worker in workers])
+    yield from ray.util.ActorPool(workers).map_unordered(lambda worker, job: worker.run.remote(job), jobs)
 
 
 class _Worker:
