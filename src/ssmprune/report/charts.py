@@ -43,24 +43,19 @@ def _trade_off(looks: Mapping[str, Style]) -> Figure:
     chart = _chart(360, x_axis_label="states pruned", y_axis_label="accuracy", y_range=(0, 1.04), x_range=(-0.03, 1.03))
     chart.axis.formatter = NumeralTickFormatter(format="0%")
     chart.line("ratio", "accuracy", source=_source("unpruned", "ratio", "accuracy"), color="gray", name="unpruned line")
+    marks = []
     for method, look in looks.items():
         source, dash = _source(method, "ratio", "accuracy", "low", "high", "label"), DASHES[look["linestyle"]]
         chart.segment("ratio", "low", "ratio", "high", name=f"interval {method}", line_width=2, source=source)
         chart.line("ratio", "accuracy", name=f"line {method}", line_dash=dash, source=source)
-        chart.scatter(
-            "ratio",
-            "accuracy",
-            name=f"marks {method}",
-            marker=MARKERS[look["marker"]],
-            size=7,
-            fill_color=None if "markerfacecolor" in look else look["color"],
-            source=source,
-        )
+        filling = None if "markerfacecolor" in look else look["color"]
+        shape: dict[str, Any] = {"marker": MARKERS[look["marker"]], "size": 7, "fill_color": filling}
+        marks.append(chart.scatter("ratio", "accuracy", name=f"marks {method}", source=source, **shape))
     chart.scatter(
         "ratio", "accuracy", source=_source("chosen", "ratio", "accuracy"), name="ring", size=20, line_width=3
     )
     figures = [("", "@label"), ("pruned", "@ratio{0%}"), ("accuracy", "@accuracy{0.0%}")]
-    _hover(chart, [*figures, ("95 % interval", "@low{0.0%} to @high{0.0%}")], "marks ")
+    _hover(chart, [*figures, ("95 % interval", "@low{0.0%} to @high{0.0%}")], marks)
     return chart
 
 
@@ -68,11 +63,11 @@ def _states() -> Figure:
     chart = _chart(300, y_range=[], x_range=(0, 1), x_axis_label="states")
     look: dict[str, Any] = {"y": "layer", "source": _source("layers", "layer", "before", "kept"), "height": 0.7}
     chart.hbar(right="before", fill_alpha=0.12, line_dash="dashed", name="before", legend_label="before", **look)
-    chart.hbar(right="kept", name="kept states", legend_label="kept", **look)
+    kept = chart.hbar(right="kept", name="kept states", legend_label="kept", **look)
     chart.ygrid.visible = False
     chart.toolbar_location = None  # nobody zooms into bars, and on a telephone the tools crowd the legend
     _legend_above(chart)
-    _hover(chart, [("", "@layer"), ("kept", "@kept of @before")], "kept ")
+    _hover(chart, [("", "@layer"), ("kept", "@kept of @before")], [kept])
     return chart
 
 
@@ -82,11 +77,14 @@ def _poles() -> Figure:
     chart = _chart(420, x_range=(-1.1, 1.1), y_range=(-1.1, 1.1))
     angle = np.linspace(0, 2 * np.pi, 181)
     chart.line(np.cos(angle), np.sin(angle), color="gray", line_width=1, name="circle")
+    marks = {}
     for name, marker in [("pruned", "x"), ("kept", "circle")]:
         source = _source(f"{name} poles", "x", "y", "memory", "frequency")
-        chart.scatter("x", "y", source=source, marker=marker, name=f"{name} marks", line_width=1.6, legend_label=name)
+        marks[name] = chart.scatter(
+            "x", "y", source=source, marker=marker, name=f"{name} marks", line_width=1.6, legend_label=name
+        )
     _legend_above(chart)
-    _hover(chart, [("memory", "@memory{0.0} steps"), ("frequency", "@frequency{0.000} π per step")], "kept ")
+    _hover(chart, [("memory", "@memory{0.0} steps"), ("frequency", "@frequency{0.000} π per step")], [marks["kept"]])
     return chart
 
 
@@ -123,10 +121,7 @@ def _source(name: str, *columns: str) -> Any:
     return ColumnDataSource({column: [] for column in columns}, name=name)
 
 
-def _hover(chart: Figure, tooltips: list[tuple[str, str]], shown: str) -> None:
+def _hover(chart: Figure, tooltips: list[tuple[str, str]], renderers: list[Any]) -> None:
     from bokeh.models import HoverTool
-    from bokeh.models.renderers import DataRenderer
 
-    glyphs = [renderer for renderer in chart.renderers if isinstance(renderer, DataRenderer)]
-    renderers = [renderer for renderer in glyphs if (renderer.name or "").startswith(shown)]
     chart.add_tools(HoverTool(tooltips=tooltips, renderers=renderers, visible=False))
