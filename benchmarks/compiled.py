@@ -28,7 +28,7 @@ from ssmprune.deploy.onnx import blank_state, export_onnx
 from ssmprune.models.checkpoint import parameters
 from ssmprune.models.classifier import Classifier
 from table import Figure, milliseconds, of, show
-from timing import Samples, time_in_turns
+from timing import time_in_turns
 
 CHECKPOINTS = Path(__file__).parents[1] / "paper" / "checkpoints"
 RATIOS, LENGTH, BATCH, ROUNDS = (0, 0.5, 0.8), 784, 50, 15
@@ -96,7 +96,8 @@ def one_thread(model: Classifier, name: str = "", bounded: bool = True) -> list[
             fast, one = compile(kind, threads=1), x[:1].numpy()
             calls[f"C run from Python, {which}{bits}"] = repeated(partial(fast, one))
             calls[f"C step from Python, {which}{bits}"] = repeated(partial(streamed, fast, one))
-    each = {what: time.scaled(1 / count.get(what, REPEATS * LENGTH)) for what, time in cpu_time(calls).items()}
+    times = time_in_turns(calls, ROUNDS, thread_time)  # CPU time, which neighbours on the machine disturb less
+    each = {what: time.scaled(1 / count.get(what, REPEATS * LENGTH)) for what, time in times.items()}
     ratios = {
         "torch's step / C step": (each["torch's step"] / each["C step, 0% pruned"], 100),
         "C step / C step at 80 %": (each["C step, 0% pruned"] / each["C step, 80% pruned"], 2.3),
@@ -146,19 +147,6 @@ def two_threads(model: Classifier) -> list[Figure]:
         of("compiled / bare products", times["compiled"] / times["bare products"], at_most=1.2),
         of("compiled / compiled at 80 %", times["compiled"] / times["compiled, 80% pruned"], at_least=2),
     ]
-
-
-def cpu_time(calls: dict[str, Call]) -> dict[str, Samples]:
-    """`time_in_turns` in this thread's CPU time, which neighbours on the machine disturb less."""
-    for call in calls.values():
-        call()
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(ROUNDS):
-        for name in list(calls)[:: -1 if turn % 2 else 1]:
-            start = thread_time()
-            calls[name]()
-            seconds[name].append(thread_time() - start)
-    return {name: Samples(tuple(values)) for name, values in seconds.items()}
 
 
 def repeated(call: Call) -> Call:

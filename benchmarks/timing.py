@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,11 @@ class Samples:
         return {"median": self.median, "quartiles": list(self.quartiles)}
 
 
-def time_in_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Samples]:
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, Samples]:
     """Return the seconds each call takes, once per round; the calls take turns."""
-    return {name: Samples(tuple(seconds.tolist())) for name, seconds in seconds_in_turns(calls, rounds).items()}
+    return {name: Samples(tuple(seconds.tolist())) for name, seconds in seconds_in_turns(calls, rounds, clock).items()}
 
 
 def peak_memory(call: Callable[[], object]) -> int | None:
