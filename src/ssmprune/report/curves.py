@@ -47,13 +47,13 @@ class Curve:
 def method_curves(results: Results, checkpoint: str) -> dict[str, Curve]:
     """Return the curves of the methods that have cells for the checkpoint."""
     cells = [cell for cell in results.cells if cell.checkpoint == checkpoint and _is_on_grid(cell, results.about)]
-    full = sorted((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples)[-1:]
-    if not full:
+    full = max((cell for cell in cells if cell.method == FULL), key=lambda cell: cell.examples, default=None)
+    if full is None:
         raise InputError(f"{results.folder} has no cell of the unpruned {checkpoint!r} yet; let the sweep continue.")
     by_method = {}
     for method in results.about["methods"]:
-        fair = [cell for cell in cells if cell.method == method and cell.examples == full[0].examples]
-        points: dict[float, list[Cell]] = {0.0: full}
+        fair = [cell for cell in cells if cell.method == method and cell.examples == full.examples]
+        points = {0.0: [full]}
         for cell in sorted(fair, key=lambda cell: (cell.ratio, cell.seed)):
             points.setdefault(cell.ratio, []).append(cell)
         if fair:
