@@ -187,6 +187,15 @@ def test_a_budget_of_memory_counts_what_rounding_saves():
     assert budgets.megabytes_of(found.model) <= 0.9 * at_eight_bits
 
 
+@pytest.mark.parametrize("width", [0, "auto"])
+def test_a_budget_of_memory_counts_what_a_re_fit_takes_off_the_grid(width):
+    net = sp.quantize(model("s5").float(), 8)
+    data = [x.float() for x, _ in labelled(model("s5"))]
+    limit = 0.99 * budgets.megabytes_of(net)
+    found = search([sp.max_memory(limit)], sp.Pruning(net, data=data, width=width))
+    assert budgets.megabytes_of(found.model) == found.values[next(iter(found.values))] <= limit
+
+
 def test_budgets_of_energy_gain_and_loss_count_what_rounding_costs():
     net = model("s5").float()
     data = [(x.float(), labels) for x, labels in labelled(model("s5"))]

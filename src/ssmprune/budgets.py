@@ -256,8 +256,9 @@ class _Trials(Generic[Model]):
     def value(self, budget: Budget, ratio: float) -> float:
         if (budget, ratio) in self.values:
             return self.values[budget, ratio]
-        if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size
-            small = self.pruning.shrink(self.pruning.choose(ratio))
+        if not budget.grows_with_ratio:  # a re-fit changes numbers alone, not the size, unless these were on a grid
+            off_grid = ratio > 0 and self.finish is None and getattr(self.pruning.model, "grid", None) is not None
+            small = self.pruning.shrink(self.plan(ratio) if off_grid else self.pruning.choose(ratio))
             value = budget.measure(small if self.finish is None else self.finish(small, None), self.pruning)
         elif self.finish is None:
             value = budget.measure_plan(self.plan(ratio), self.pruning)
