@@ -79,7 +79,6 @@ class Budget(Goal):
     most: ClassVar[float] = math.inf
 
     def __init__(self, limit: float) -> None:
-        """Set the largest value that is within the budget."""
         if self.meaning and (not is_number(limit) or not 0 <= limit <= self.most):  # also for NaN
             raise InputError(f"{self.meaning}; got {limit!r}.")
         self.limit = limit
@@ -455,7 +454,6 @@ class max_error(_Compared):
     meaning = "max_error is a share of the energy of a model's answers, from 0"
 
     def __init__(self, share: float, inputs: Iterable[Any] | None = None) -> None:
-        """Set the share, and inputs that the model is not pruned with."""
         super().__init__(share)
         self.given, self.sequences = inputs is not None, [] if inputs is None else take(inputs, None)
 
@@ -535,7 +533,6 @@ class max_loss(_Compared):
         validation: Callable[[Any], float | Sequence[bool] | Real] | Iterable[Any],
         confidence: float | None = 0.9,
     ) -> None:
-        """Set the points, how answers are judged, and how sure it has to be."""
         super().__init__(points)
         if confidence is not None and not (is_number(confidence) and 0.5 <= confidence < 1):
             raise InputError(
@@ -658,7 +655,6 @@ class max_latency(Budget):
     meaning = "max_latency is a number of milliseconds"
 
     def __init__(self, milliseconds: float, *inputs: Any) -> None:
-        """Set the time and the inputs."""
         super().__init__(milliseconds)
         self.inputs = inputs
 

@@ -278,7 +278,6 @@ class Pruning(Generic[Model]):
     batches: list[Sequences] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the model, and as much of the data as is wanted."""
         check_request(self._method, self.limits, self.seed)
         if self.width != "auto":
             check_ratio(self.width, "width")

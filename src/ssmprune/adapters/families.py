@@ -195,7 +195,6 @@ class LayerParameters:
     channel: Index | None = None  # (n,) owner of each state, ascending
 
     def __post_init__(self) -> None:
-        """Refuse shapes that do not belong together."""
         n, H, directions = self.n, len(self.D), len(self.C)
         flat = self.channel is not None
         expected = {

@@ -32,7 +32,6 @@ class Arrays:
     """
 
     def __init__(self, tree: Mapping[str, Any]) -> None:
-        """List the arrays of a tree."""
         self._left = leaves(tree)
 
     def __contains__(self, path: str) -> bool:

@@ -279,7 +279,6 @@ class Accuracy:
     batches: list[Any]
 
     def __post_init__(self) -> None:
-        """Refuse what has no labels."""
         if not all(map(is_labelled, self.batches)):
             raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
         if not self.examples:

@@ -25,7 +25,6 @@ class Moments:
     sequences: int = 0  # of data that were seen; none for moments in closed form
 
     def __post_init__(self) -> None:
-        """Refuse what no plan can be made from."""
         if not all(np.isfinite(values).all() for values in (self.gram, self.cross, self.power)):
             raise InputError("The moments are not finite: the inputs hold NaN or infinite numbers, or are too large.")
 

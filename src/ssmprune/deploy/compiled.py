@@ -69,7 +69,6 @@ class Compiled:
     """
 
     def __init__(self, config: Config, text: Sources, threads: int, cache: Path | None) -> None:
-        """Build and load the C."""
         self.config, self.threads = config, threads
         self._text, self._cache, self._units = text, cache, text.units
         self._kind = np.float32 if self._units is None else np.int32  # of what leaves the C

@@ -135,7 +135,6 @@ class OverSequence(nn.Module):
     """Whole sequences to logits (batch, outputs), or (batch, length, outputs) without pooling."""
 
     def __init__(self, model: Classifier) -> None:
-        """Take over a model whose layers are real."""
         super().__init__()
         self.model = model
 

@@ -102,7 +102,6 @@ class Reference:
     """Computes a model's answers, and counts the activations that do not fit their 16 bits."""
 
     def __init__(self, whole: Whole) -> None:
-        """Start with no activations."""
         self.whole, self.activations, self.saturated = whole, 0, 0
         self.largest_state = 0.0  # as a share of its bound
 

@@ -46,7 +46,6 @@ class Classifier(nn.Module):
     """
 
     def __init__(self, config: Config) -> None:
-        """Draw random weights from torch's generator."""
         super().__init__()
         self._built_as = config  # its `states` and `step_rescale` are out of date after a shrink: see `config`
         self.grid: Grid | None = None  # of a quantised model
@@ -249,7 +248,6 @@ class Block(nn.Module):
     """
 
     def __init__(self, config: Config, n: int) -> None:
-        """Draw random weights for a layer of n stored states."""
         super().__init__()
         self.prenorm, self.activation, self.dropout = config.prenorm, config.activation, config.dropout
         self.gelu_form = "none" if config.exact_gelu else "tanh"

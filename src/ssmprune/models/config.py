@@ -48,7 +48,6 @@ class LayerOptions:
     backward_delay: int = 0  # S4D only: 1 when the backward scan is read one step late
 
     def __post_init__(self) -> None:
-        """Refuse options that are not among their choices."""
         for name, choices in CHOICES.items():
             if getattr(self, name, choices[0]) not in choices:
                 self._refuse(name, f"one of {', '.join(choices)}")
@@ -88,7 +87,6 @@ class Config(LayerOptions):
     padding: str = "cut"  # "seen": what follows a sequence's length enters the backward scan, as in the original codes
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built."""
         for name, kind in get_type_hints(Config).items():
             self._check_type(name, kind)
         super().__post_init__()

@@ -37,7 +37,6 @@ class Limits:
     round_to: int = 1  # round the kept states of each layer up to a multiple of this (a conjugate pair is two states)
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense for any model."""
         if isinstance(self.exclude, str) or not isinstance(self.exclude, Collection):
             given = f"the single string {self.exclude!r}" if isinstance(self.exclude, str) else repr(self.exclude)
             raise InputError(f"exclude is a collection of layer names; got {given}.")

@@ -94,7 +94,6 @@ class Plan:
     features: Features | None = None  # of the model without the states that go; None where all stay
 
     def __post_init__(self) -> None:
-        """Check that every layer has a mask, scores and an identity of matching sizes."""
         for layer, keep in self.keep.items():
             if keep.ndim != 1 or keep.dtype != bool or self.scores[layer].shape != keep.shape:
                 raise InputError(

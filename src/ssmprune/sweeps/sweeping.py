@@ -44,7 +44,6 @@ class Sweep:
     examples: int = 2000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be swept before anything is loaded."""
         for name in self.methods:
             approaches.get(name)
         if not self.methods or not self.ratios or not self.seeds:

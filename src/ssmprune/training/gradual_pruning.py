@@ -40,7 +40,6 @@ class Schedule:
     method: str = SURGEON.name  # by name, since a schedule is saved with its training
 
     def __post_init__(self) -> None:
-        """Refuse a schedule that cannot be followed."""
         if not 0 <= self.to <= 1:
             raise InputError(f"The share of states to prune lies between 0 and 1; got {self.to}.")
         if not 0 <= self.start <= self.until <= 1:
