@@ -54,7 +54,10 @@ def hankel(system: DiagonalSystem, evidence: Evidence) -> Real:
     >>> np.exp(hankel(system, Evidence.without_data(system)) / 2).round(2)
     array([4.33, 0.45])
     """
-    return Balanced.of(system).scores
+    sigma = Balanced.of(system).sigma
+    with np.errstate(divide="ignore"):
+        score: Real = np.log(np.sum(sigma.reshape(len(sigma), -1, 2) ** 2, axis=2))
+    return system.layout.gather(score)  # the j-th state of a problem stands for the j-th two of its singular values
 
 
 def truncate(system: DiagonalSystem, keep: Mask) -> Reduced:
@@ -67,7 +70,21 @@ def truncate(system: DiagonalSystem, keep: Mask) -> Reduced:
     >>> small.poles.round(3), bound < 1e-6
     (array([0.5+0.j]), True)
     """
-    return Balanced.of(system).cut(keep)
+    layout, balanced = system.layout, Balanced.of(system)
+    sizes = np.bincount(layout.channel[keep], minlength=layout.channels).tolist()
+    poles, B, C, orders = zip(*[balanced.within(problem, size) for problem, size in enumerate(sizes)], strict=True)
+    small = DiagonalSystem.from_discrete(
+        np.concatenate(poles),
+        np.concatenate(B),
+        np.concatenate(C, axis=2) / system.gain,
+        channel=None if system.channel is None else np.repeat(np.arange(len(poles)), [*map(len, poles)]),
+        channels=system.channels,
+        gain=system.gain,
+        backward_delay=system.backward_delay,
+        has_D=system.has_D,
+    )
+    lost = [2 * values[order:].sum() for values, order in zip(balanced.sigma, orders, strict=True)]
+    return Reduced(small, system.directions * float((lost + balanced.rounding).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,33 +113,7 @@ class Balanced:
         into, back = (L @ U * scale[:, None]).swapaxes(1, 2), R @ Vt.swapaxes(1, 2) * scale[:, None]
         return cls(system, sigma, into, back, rounding)
 
-    @property
-    def scores(self) -> Real:
-        """Log-scores (n,): the j-th state of a problem stands for the j-th two of its singular values."""
-        with np.errstate(divide="ignore"):
-            score: Real = np.log(np.sum(self.sigma.reshape(len(self.sigma), -1, 2) ** 2, axis=2))
-        return self.system.layout.gather(score)
-
-    def cut(self, keep: Mask) -> Reduced:
-        """Return a system with as many states in each problem as `keep` (n,) marks there, or slightly fewer."""
-        layout, system = self.system.layout, self.system
-        sizes = np.bincount(layout.channel[keep], minlength=layout.channels)
-        truncated = [self._within(problem, int(size)) for problem, size in enumerate(sizes)]
-        poles, B, C, orders = zip(*truncated, strict=True)
-        small = DiagonalSystem.from_discrete(
-            np.concatenate(poles),
-            np.concatenate(B),
-            np.concatenate(C, axis=2) / system.gain,
-            channel=None if system.channel is None else np.repeat(np.arange(len(poles)), [*map(len, poles)]),
-            channels=system.channels,
-            gain=system.gain,
-            backward_delay=system.backward_delay,
-            has_D=system.has_D,
-        )
-        lost = [2 * values[order:].sum() for values, order in zip(self.sigma, orders, strict=True)]
-        return Reduced(small, system.directions * float((lost + self.rounding).max()))
-
-    def _within(self, problem: int, size: int) -> RealSystem:
+    def within(self, problem: int, size: int) -> RealSystem:
         """Return the largest truncated system of a problem that `size` stored states can hold."""
         most = min(2 * size, int(np.count_nonzero(self.sigma[problem])))
         for order in range(most, 0, -1):
