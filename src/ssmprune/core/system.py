@@ -201,6 +201,16 @@ class DiagonalSystem:
         channel = None if self.channel is None else self.channel[keep]
         return replace(self, log_poles=self.log_poles[keep], B=self.B[keep], C=self.C[:, :, keep], channel=channel)
 
+    def append(self, log_poles: NDArray[Any], B: NDArray[Any], C: NDArray[Any], owners: Index | None) -> DiagonalSystem:
+        """Return the system with further states, whose outputs are added to those of its own."""
+        return replace(
+            self,
+            log_poles=np.append(self.log_poles, log_poles),
+            B=np.concatenate([self.B, B]),
+            C=np.concatenate([self.C, C], axis=2),
+            channel=None if self.channel is None or owners is None else np.append(self.channel, owners),
+        )
+
     def simulate(self, u: ArrayLike) -> Real:
         """Run the recurrence step by step: the slow reference for everything fast.
 

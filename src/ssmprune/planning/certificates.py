@@ -55,13 +55,11 @@ def certify(
     >>> certificate.gain, certificate.exact, certificate.bound, round(certificate.paper, 3)
     (8.0, 4.0, 4.0, 2.828)
     """
-    plan.check(systems)
-    lost = {} if moments is None else energy_lost_by_plan(plan, systems, moments)
-    comparisons = {layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}
+    comparisons = _compare_plan(plan, systems)
+    lost = {} if moments is None else energy_lost(comparisons, moments)
     unfitted = systems.keys() - plan.C.keys() - plan.new.keys()
     certificates = certify_comparisons(systems, comparisons, lost, unfitted)
-    bounds = {layer: reduced.bound for layer, reduced in plan.new.items()}
-    return certificates | {layer: replace(certificates[layer], bound=bound) for layer, bound in bounds.items()}
+    return certificates | {layer: replace(certificates[layer], bound=new.bound) for layer, new in plan.new.items()}
 
 
 def certify_comparisons(
@@ -94,8 +92,7 @@ def energy_lost_by_plan(
 
     It is E|y - y'|² / E|y|² for the inputs that the whole model gives the layer, y without D u.
     """
-    plan.check(systems)
-    return energy_lost({layer: _compare_plan(plan, layer, system) for layer, system in systems.items()}, moments)
+    return energy_lost(_compare_plan(plan, systems), moments)
 
 
 def energy_lost(
@@ -113,13 +110,7 @@ def compare(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Co
     >>> compare(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
     array([[[ 1.,  2., -1.]]])
     """
-    both = replace(
-        before,
-        log_poles=np.append(before.log_poles, after.log_poles),
-        B=np.concatenate([before.B, after.B]),
-        C=np.concatenate([before.C, -after.C], axis=2),
-        channel=None if before.channel is None or after.channel is None else np.append(before.channel, after.channel),
-    )
+    both = before.append(after.log_poles, after.B, -after.C, after.channel)
     own = np.arange(both.n) < before.n
     return Comparison(replace(both, C=both.C * own), both, D_change)
 
@@ -132,14 +123,19 @@ def _times_others(paper: float | None, layer: str, gains: Mapping[str, float]) -
         return float(np.exp(np.log([paper, *(gain for other, gain in gains.items() if other != layer)]).sum()))
 
 
-def _compare_plan(plan: Plan, layer: str, system: DiagonalSystem) -> Comparison:
-    """Return what a plan does to a layer: the same states, read out with C - C', or old and new states side by side."""
-    if layer in plan.new:
-        return compare(system, plan.new[layer].system, np.zeros(system.outputs))
-    C = np.array(system.C)
-    kept = plan.keep[layer]
-    C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
-    return Comparison(system, replace(system, C=C), plan.D_change.get(layer, np.zeros(system.outputs)))
+def _compare_plan(plan: Plan, systems: Mapping[str, DiagonalSystem]) -> dict[str, Comparison]:
+    """Return what a plan does to layers: the same states, read out with C - C', or old and new states side by side."""
+    plan.check(systems)
+    comparisons = {}
+    for layer, system in systems.items():
+        D = plan.D_change.get(layer, np.zeros(system.outputs))
+        if layer in plan.new:
+            comparisons[layer] = compare(system, plan.new[layer].system, D)
+        else:
+            C, kept = np.array(system.C), plan.keep[layer]
+            C[:, :, kept] -= plan.C.get(layer, C[:, :, kept])
+            comparisons[layer] = Comparison(system, replace(system, C=C), D)
+    return comparisons
 
 
 def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
@@ -151,13 +147,7 @@ def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
     B = np.eye(system.inputs)[outputs] if mimo else np.ones((len(outputs), 1))
     C = np.zeros((system.directions, system.C.shape[1], len(outputs)))
     C[0, outputs if mimo else 0, np.arange(len(outputs))] = D[outputs] / system.gain
-    return replace(
-        system,
-        log_poles=np.append(system.log_poles, np.full(len(outputs), -np.inf)),
-        B=np.concatenate([system.B, B]),
-        C=np.concatenate([system.C, C], axis=2),
-        channel=None if system.channel is None else np.append(system.channel, outputs),
-    )
+    return system.append(np.full(len(outputs), -np.inf), B, C, outputs)
 
 
 def _bound(difference: DiagonalSystem, D: Real) -> float:
