@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -44,6 +45,15 @@ def suggestion(name: object, known: Iterable[str]) -> str:
     """Return " Did you mean NAME?" with the known name that is closest to a mistyped name, or nothing."""
     close = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f" Did you mean {close[0]}?" if close else ""
+
+
+@contextmanager
+def in_layer(path: str) -> Iterator[None]:
+    """Let errors name the layer that they are about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"Layer {path!r}: {error}") from error
 
 
 def visible(text: str) -> str:

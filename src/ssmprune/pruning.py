@@ -31,10 +31,8 @@ from .planning.make import (
     Limits,
     check_ratio,
     check_request,
+    choose_states,
     gather_evidence,
-    method_name,
-    plan_from_scores,
-    reduce_each_layer,
     refit_each_layer,
     score_states,
 )
@@ -350,9 +348,8 @@ class Pruning(Generic[Model]):
     def choose_states(self, ratio: float) -> Plan:
         """Decide which states go, and leave the others as they are, or have the method make new ones."""
         check_ratio(ratio)
-        name = method_name(self._method, with_data=self.batches is not None)
-        plan = plan_from_scores(self.systems, self.scores, ratio, self._method.allocation, name, self.limits)
-        return plan if self._method.reduce is None else reduce_each_layer(plan, self.systems, self._method, self.limits)
+        with_data = self.batches is not None
+        return choose_states(self.systems, self.scores, ratio, self._method, self.limits, with_data=with_data)
 
     def plan_each_layer(self, ratio: float) -> Plan:
         """Decide what `make_plan` does: where the method re-fits, each layer on the inputs of the unpruned model."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, in_layer
 from ..registry import Registry
 from .annotated_s4d import AnnotatedS4D
 from .base import Adapter
@@ -75,10 +75,8 @@ class Layer:
         """Return what a method of the adapter returns; its errors name the layer."""
         # The arrays of a plan are read-only, which torch does not take.
         arrays = (value.copy() if isinstance(value, np.ndarray) else value for value in arguments)
-        try:
+        with in_layer(self.path):
             return method(*arrays)
-        except InputError as error:
-            raise InputError(f"Layer {self.path!r}: {error}") from error
 
 
 _OURS = (S5Adapter(), S4DAdapter())

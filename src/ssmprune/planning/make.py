@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -15,7 +14,7 @@ from ..arrays import Mask, Real, is_count, is_number, is_share
 from ..core.least_squares import RIDGE, take_over
 from ..core.moments import Moments, moments_of, white_noise
 from ..core.system import DiagonalSystem
-from ..errors import InputError, one_of
+from ..errors import InputError, in_layer, one_of
 from ..methods import LAST, Allocation, Evidence, Method, Reduced, Scores
 from ..methods.allocation import descending, exact, highest
 from .plan import Fingerprints, Plan
@@ -130,11 +129,8 @@ def make_plan(
     else:
         evidence = gather_evidence(systems, moments_of(systems, moments).__getitem__, seed)
     scores = score_states(systems, method, evidence)
-    name = method_name(method, with_data=moments is not None)
-    plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
-    if method.reduce is not None:
-        return reduce_each_layer(plan, systems, method, limits)
-    if method.refits:
+    plan = choose_states(systems, scores, ratio, method, limits, with_data=moments is not None)
+    if method.refits and method.reduce is None:
         return refit_each_layer(plan, systems, moments)
     return replace(plan, sequences=max((layer_evidence.sequences for layer_evidence in evidence.values()), default=0))
 
@@ -151,7 +147,7 @@ def score_states(systems: Mapping[str, DiagonalSystem], method: Method, evidence
     """Return the log-scores (n,) that a method gives the states of every layer."""
     scores = {}
     for layer, system in systems.items():
-        with _naming(layer):
+        with in_layer(layer):
             scores[layer] = found = np.asarray(method.criterion(system, evidence[layer]), np.float64)
         if found.shape != (system.n,) or np.isnan(found).any():
             raise InputError(
@@ -159,6 +155,34 @@ def score_states(systems: Mapping[str, DiagonalSystem], method: Method, evidence
                 f"NaN; it returned shape {found.shape} with {int(np.isnan(found).sum())} NaN."
             )
     return scores
+
+
+def choose_states(
+    systems: Mapping[str, DiagonalSystem],
+    scores: Scores,
+    ratio: float,
+    method: Method,
+    limits: Limits,
+    *,
+    with_data: bool,
+) -> Plan:
+    """Return the plan that a method makes of its scores, with the new states if it makes such, without its re-fit."""
+    name = method.name if with_data or not method.refits else f"{method.name} without data"
+    plan = plan_from_scores(systems, scores, ratio, method.allocation, name, limits)
+    if method.reduce is None:
+        return plan
+    keep, new = dict(plan.keep), {}
+    for layer, system in systems.items():
+        if keep[layer].all():
+            continue
+        with in_layer(layer):
+            small, bound = method.reduce(system, keep[layer])
+        new[layer] = Reduced(_add_silent(small, limits.missing(small)), bound)
+        best = [state for state in descending(plan.scores[layer]) if keep[layer][state]]
+        keep[layer] = np.isin(np.arange(system.n), best[: new[layer].system.n])
+    reduced = replace(plan, keep=keep, new=new)
+    reduced.check(systems)
+    return reduced
 
 
 def plan_from_scores(
@@ -200,22 +224,6 @@ def plan_from_scores(
         fingerprints=Fingerprints(systems),
         states_per_entry={layer: system.states_per_entry for layer, system in systems.items()},
     )
-
-
-def reduce_each_layer(plan: Plan, systems: Mapping[str, DiagonalSystem], method: Method, limits: Limits) -> Plan:
-    """Return a plan whose pruned layers have new states, at most as many as it keeps, by a method that makes such."""
-    keep, new = dict(plan.keep), {}
-    for layer, system in systems.items():
-        if method.reduce is None or keep[layer].all():
-            continue
-        with _naming(layer):
-            small, bound = method.reduce(system, keep[layer])
-        new[layer] = Reduced(_add_silent(small, limits.missing(small)), bound)
-        best = [state for state in descending(plan.scores[layer]) if keep[layer][state]]
-        keep[layer] = np.isin(np.arange(system.n), best[: new[layer].system.n])
-    reduced = replace(plan, keep=keep, new=new)
-    reduced.check(systems)
-    return reduced
 
 
 def refit_each_layer(
@@ -275,29 +283,10 @@ def check_request(method: Method, limits: Limits, seed: int) -> None:
         raise InputError(f"seed is a whole number, at least 0; got {seed!r}.")
 
 
-def method_name(method: Method, with_data: bool) -> str:
-    """Return the name of a method for a plan, which says so if the method re-fits without data."""
-    return method.name if with_data or not method.refits else f"{method.name} without data"
-
-
-@contextmanager
-def _naming(layer: str) -> Iterator[None]:
-    """Let errors name the layer."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"Layer {layer!r}: {error}") from error
-
-
 def _add_silent(system: DiagonalSystem, count: int) -> DiagonalSystem:
     """Return a system with so many more states, which do nothing."""
-    return replace(
-        system,
-        log_poles=np.append(system.log_poles, np.full(count, -1)),
-        B=np.pad(system.B, ((0, count), (0, 0))),
-        C=np.pad(system.C, ((0, 0), (0, 0), (0, count))),
-        channel=None if system.channel is None else np.pad(system.channel, (0, count)),
-    )
+    B, C = np.zeros((count, system.B.shape[1])), np.zeros((*system.C.shape[:2], count))
+    return system.append(np.full(count, -1), B, C, np.zeros(count, np.int64))
 
 
 def _check_systems(systems: object) -> None:
