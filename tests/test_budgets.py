@@ -1,5 +1,6 @@
 """Budgets hold for the model that is returned, alone and together."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,13 +12,17 @@ import ssmprune as sp
 from calibrated import KINDS, kinds, model
 from ssmprune import budgets
 from ssmprune.budgets import certify_model, energy_lost_by_model, search
-from ssmprune.calibration.record import Accuracy
+from ssmprune.calibration.record import labelled_batches, right_answers
 from ssmprune.models.checkpoint import stored_bytes
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.certificates import energy_lost_by_plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:max_loss counts right answers on:UserWarning")
+
+
+def accuracy(batches, net):
+    return right_answers(labelled_batches(batches), net).mean()
 
 
 def returned(net, budget, x, method):
@@ -100,8 +105,7 @@ def test_a_loss_says_what_was_reached_on_how_many_examples():
     net = model("s5")
     work = sp.Pruning(net)
     found = search([sp.max_loss(10, labelled(net))], work)
-    accuracy = Accuracy(labelled(net))
-    reached = accuracy(work.shrink(work.plan(found.ratio)))
+    reached = accuracy(labelled(net), work.shrink(work.plan(found.ratio)))
     assert reached >= 0.9
     (note,) = found.notes
     low, high = (100 * end for end in budgets.wilson_interval(reached, 30))
@@ -115,7 +119,7 @@ def test_labels_may_come_with_padded_sequences():
     padded = sp.Sequences(x, torch.full((30,), 20))
     with torch.no_grad():
         y = net(*padded).argmax(-1)
-    assert Accuracy([(padded, y)])(net) == 1
+    assert accuracy([(padded, y)], net) == 1
 
 
 @pytest.mark.parametrize("data", [[], [torch.zeros(3, 4, 2)], [sp.Sequences(torch.zeros(3, 4, 2), torch.ones(3))]])
@@ -237,25 +241,25 @@ def answered(pooling="mean"):
 
 def test_answers_at_every_step_are_counted_without_padding():
     net, x, labels = answered("none")
-    assert Accuracy([(x, labels)])(net) == 1.0
+    assert accuracy([(x, labels)], net) == 1.0
     lengths = torch.arange(11, 31)
     padding = torch.arange(30) >= lengths[:, None]
     wrong = torch.where(padding, 2 - labels, labels)
-    assert Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == 1.0
+    assert accuracy([(sp.Sequences(x, lengths), wrong)], net) == 1.0
     wrong[0, 0] = (wrong[0, 0] + 1) % 3
-    assert Accuracy([(sp.Sequences(x, lengths), wrong)])(net) == pytest.approx(1 - 1 / int(lengths.sum()))
+    assert accuracy([(sp.Sequences(x, lengths), wrong)], net) == pytest.approx(1 - 1 / int(lengths.sum()))
 
 
 def test_labels_that_do_not_go_with_the_answers_are_refused():
     net, x, labels = answered()
     with pytest.raises(sp.InputError, match=r"labels of shape \(20, 1\) do not go with answers of shape \(20,\)"):
-        Accuracy([(x, labels[:, None])])(net)
+        accuracy([(x, labels[:, None])], net)
 
 
 def test_validation_data_may_be_arrays_of_any_precision_and_batches_empty():
     net, x, labels = answered()
     for given in (x.numpy(), x.double(), x.double().numpy()):
-        assert Accuracy([(given, labels.numpy()), (given[:0], labels[:0])])(net) == 1.0
+        assert accuracy([(given, labels.numpy()), (given[:0], labels[:0])], net) == 1.0
 
 
 def test_measuring_leaves_every_part_of_a_model_in_its_mode():
@@ -364,7 +368,7 @@ def test_a_loss_has_a_bound_and_says_on_what_it_rests():
     budget = sp.max_loss(5, data)
     found = search([budget], work)
     (value,) = found.values.values()
-    right, (note,) = Accuracy(data).right, found.notes
+    right, (note,) = partial(right_answers, data), found.notes
     measured = 100 * (right(net).mean() - right(found.model).mean())
     assert 0 <= measured < value <= 5
     assert value == 100 * budgets.loss_bound(right(net), right(found.model), 0.9)
@@ -377,7 +381,7 @@ def test_a_loss_has_a_bound_and_says_on_what_it_rests():
 
 def test_what_bounds_a_loss_says_when_it_cannot():
     net, work = model("s5"), sp.Pruning(model("s5"))
-    alone = Accuracy(labelled(net, 300))
+    alone = partial(accuracy, labelled(net, 300))
     (note,) = search([sp.max_loss(5, alone)], work).notes
     assert note.endswith("; as measured: an accuracy alone, without single answers, allows no bound")
     with pytest.warns(UserWarning, match=r"30 examples cannot show a loss below 7.39 points, so give more"):
@@ -395,9 +399,9 @@ def test_steps_of_a_sequence_are_no_examples_of_their_own():
     lengths = torch.arange(11, 31)
     wrong = torch.where(torch.arange(30) < torch.arange(20)[:, None] % 7, (labels + 1) % 3, labels)
     for batch, steps in (((x, wrong), torch.full((20,), 30)), ((sp.Sequences(x, lengths), wrong), lengths)):
-        right = Accuracy([batch]).right(net)
+        right = right_answers([batch], net)
         assert np.allclose(right, (steps - torch.arange(20) % 7) / steps.double().mean())
-        assert right.mean() == pytest.approx(Accuracy([batch])(net))
+        assert right.mean() == pytest.approx(accuracy([batch], net))
     before = np.ones(20)
     bound = budgets.loss_bound(before, right, 0.9)
     assert bound == pytest.approx(ttest_1samp(before - right, 0, alternative="less").confidence_interval(0.9).high)

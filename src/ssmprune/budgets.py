@@ -17,7 +17,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from statistics import NormalDist, median
 from time import perf_counter
@@ -543,9 +543,9 @@ class max_loss(_Compared):
             self.right = validation
         elif isinstance(validation, Iterable):
             need_torch()
-            from .calibration.record import Accuracy
+            from .calibration.record import labelled_batches, right_answers
 
-            self.right = Accuracy(list(validation)).right
+            self.right = partial(right_answers, labelled_batches(validation))
         else:
             raise InputError(
                 "max_loss takes labelled batches, or a function that gives a model's accuracy; got "

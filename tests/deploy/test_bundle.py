@@ -12,7 +12,7 @@ import torch
 
 import ssmprune as sp
 from ssmprune import budgets, tasks
-from ssmprune.calibration.record import Accuracy
+from ssmprune.calibration.record import right_answers
 from ssmprune.deploy import build, bundle
 from ssmprune.deploy.compiled import forward
 from ssmprune.models.classifier import Classifier
@@ -170,8 +170,8 @@ def test_a_loss_counts_quantising_as_well(ssmprune, tmp_path, monkeypatch, no_gr
     assert result.returncode == 0, result.stderr
     split, whole = TOY.load("val", tmp_path), sp.load(model)
     everything = split.batch(np.arange(len(split)))
-    right = Accuracy([(everything.x, everything.y)]).right
-    goal = sp.max_loss(20, lambda seen: right(seen if seen is whole else quantize(seen, 4)))
+    batches = [(everything.x, everything.y)]
+    goal = sp.max_loss(20, lambda seen: right_answers(batches, seen if seen is whole else quantize(seen, 4)))
     ratio = budgets.search([goal], sp.Pruning(whole)).ratio
     small = sp.load(tmp_path / "out" / "toy.safetensors")
     assert small.config.states == sp.prune(whole, ratio).config.states

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -272,38 +271,28 @@ def answer_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[tuple[T
             yield logits_and_labels(model, batch)
 
 
-@dataclass(frozen=True, eq=False)
-class Accuracy:
-    """The share of right answers to labelled batches (x, labels) or (Sequences(x, lengths), labels)."""
+def labelled_batches(batches: Iterable[Any]) -> list[Any]:
+    """Return labelled batches (x, labels) or (Sequences(x, lengths), labels), without empty ones; refuse others."""
+    batches = list(batches)
+    if not all(map(is_labelled, batches)):
+        raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
+    batches = [batch for batch in batches if len(batch[1])]
+    if not batches:
+        raise InputError("max_loss counts right answers; there are no examples.")
+    return batches
 
-    batches: list[Any]
 
-    def __post_init__(self) -> None:
-        if not all(map(is_labelled, self.batches)):
-            raise InputError("max_loss counts right answers: give batches (x, labels), or a function of a model.")
-        if not self.examples:
-            raise InputError("max_loss counts right answers; there are no examples.")
+def right_answers(batches: list[Any], model: nn.Module) -> Real:
+    """Return which answers of a model to labelled batches are right, (examples,): 1 or 0, whose mean is the accuracy.
 
-    @property
-    def examples(self) -> int:
-        """On how many examples answers are counted."""
-        return sum(len(batch[1]) for batch in self.batches)
-
-    def __call__(self, model: nn.Module) -> float:
-        """Return a model's, from 0 to 1; an answer is a sequence's, or a step's that is no padding."""
-        return float(self.right(model).mean())
-
-    def right(self, model: nn.Module) -> Real:
-        """Return which answers are right, (examples,): 1 or 0, whose mean is the accuracy.
-
-        Where an example has an answer at each step, the number of its right steps over the mean number of steps.
-        """
-        batches = [batch for batch in self.batches if len(batch[1])]
-        right, steps = list[int](), list[int]()
-        for batch, (logits, wanted) in zip(batches, answer_batches(model, batches), strict=True):
-            counts = [len(wanted) // len(batch[1])] * len(batch[1])
-            if isinstance(batch[0], Sequences) and batch[0].lengths is not None and sum(counts) != len(batch[1]):
-                counts = torch.as_tensor(batch[0].lengths).tolist()  # an answer at each step that is no padding
-            right += [int(part.sum()) for part in torch.split(logits.argmax(-1) == wanted, counts)]
-            steps += counts
-        return np.asarray(right) / float(np.mean(steps))
+    Where an example has an answer at each step, the number of its right steps over the mean number of steps; steps that
+    are padding do not count.
+    """
+    right, steps = list[int](), list[int]()
+    for batch, (logits, wanted) in zip(batches, answer_batches(model, batches), strict=True):
+        counts = [len(wanted) // len(batch[1])] * len(batch[1])
+        if isinstance(batch[0], Sequences) and batch[0].lengths is not None and sum(counts) != len(batch[1]):
+            counts = torch.as_tensor(batch[0].lengths).tolist()  # an answer at each step that is no padding
+        right += [int(part.sum()) for part in torch.split(logits.argmax(-1) == wanted, counts)]
+        steps += counts
+    return np.asarray(right) / float(np.mean(steps))
