@@ -134,6 +134,7 @@ class SSMKernelDiag(nn.Module):
         own = {"disc": "zoh", "real_transform": "exp", "imag_transform": "none", "dt_transform": "exp"}
         for name, value in (own | {"dt_fast": False, "bandlimit": None, "is_real": False} | options).items():
             setattr(self, name, value)
+        self.N = self.C.shape[2]
 
 
 def test_a_module_records_its_own_options():

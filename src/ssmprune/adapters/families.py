@@ -41,20 +41,13 @@ class ArrayPlace:
     holder: Any  # a torch module, or the dict that has the arrays
     keys: dict[str, str]  # the name that the holder has for each array
     root: Any  # the whole model
-    parent: ArrayPlace | None = None
+    around: list[ArrayPlace] = field(default_factory=list)  # the places that hold this one, from the inside outwards
     children: set[str] = field(default_factory=set)  # names of the places inside this place
 
     @property
     def module(self) -> Any:
         """The torch module, whose attributes record options, or None in a tree of arrays."""
         return None if isinstance(self.holder, Mapping) else self.holder
-
-    def around(self) -> Iterator[ArrayPlace]:
-        """Yield the places that hold this one, from the inside outwards."""
-        place = self.parent
-        while place is not None:
-            yield place
-            place = place.parent
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is an array of this name."""
@@ -137,10 +130,10 @@ def places_of(model: Any) -> dict[str, ArrayPlace]:
             inside, _, name = path.rpartition(".")
             places.setdefault(inside, ArrayPlace(owner, {}, model)).keys[name] = key
     for path, place in places.items():
-        place.parent = places.get(path.rpartition(".")[0]) if path else None
         while path:
             path, _, child = path.rpartition(".")
             if path in places:
+                place.around.append(places[path])
                 places[path].children.add(child)
     return places
 
@@ -310,6 +303,7 @@ class ArrayFamily(Adapter):
     """A family whose layers are recognised by the names of their arrays, in modules, state dicts and trees alike."""
 
     marks: ClassVar[frozenset[str]]  # arrays that every layer of the family has
+    sizes: ClassVar[tuple[str, ...]] = ()  # attributes in which a module keeps the number of its states
 
     def layers(self, model: Any) -> dict[str, ArrayPlace]:
         """Return the layers of this family by their path in the model."""
@@ -341,6 +335,12 @@ class ArrayFamily(Adapter):
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Say what the arrays mean; errors of numpy become an InputError about shapes that do not belong together."""
 
+    def note_size(self, layer: ArrayPlace, n: int) -> None:
+        """Tell a module how many states it has now."""
+        for name in self.sizes:
+            if hasattr(layer.module, name):
+                setattr(layer.module, name, n)
+
     def ask(self) -> None:
         """Raise an error that names every option still to be given."""
         if missing := [name for name in self.asked if getattr(self, name) is None]:
@@ -356,7 +356,6 @@ class FlatFamily(ArrayFamily):
 
     state_axis: ClassVar[dict[str, int]]  # the axis along which an array runs over the states
     input_arrays: ClassVar[tuple[str, ...]] = ("B",)  # whose rows are zero for a silent state
-    sizes: ClassVar[tuple[str, ...]] = ()  # attributes in which a module keeps the number of its states
 
     def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set rows to zero; all shapes stay."""
@@ -371,22 +370,17 @@ class FlatFamily(ArrayFamily):
             if name in layer:
                 whole = layer[name]
                 layer[name] = whole.compress(np.tile(keep, whole.shape[axis] // max(1, len(keep))), axis)
-        self._note_size(layer, int(keep.sum()))
+        self.note_size(layer, int(keep.sum()))
 
     def write(self, layer: ArrayPlace, system: DiagonalSystem) -> None:
         """Replace all arrays but D."""
         for name, values in self.arrays(layer, self.parameters(layer).of_system(system), system).items():
             layer[name] = values.reshape(*values.shape, *[1] * (layer[name].ndim - values.ndim))
-        self._note_size(layer, system.n)
+        self.note_size(layer, system.n)
 
     def arrays(self, layer: ArrayPlace, new: LayerParameters, system: DiagonalSystem) -> dict[str, NDArray[Any]]:
         """Return the arrays, all but D, with which a layer computes a system, which has the parameters `new`."""
         raise InputError(f"New states cannot be written into a layer of {self.name}. {WITHOUT_NEW_STATES}")
-
-    def _note_size(self, layer: ArrayPlace, n: int) -> None:
-        for name in self.sizes:
-            if hasattr(layer.module, name):
-                setattr(layer.module, name, n)
 
 
 class GridFamily(ArrayFamily):
@@ -403,7 +397,7 @@ class GridFamily(ArrayFamily):
 
     def feed_through(self, layer: ArrayPlace, channels: int) -> Real:
         """Return D (H,) of the block around a kernel, else zeros."""
-        return next((place["D"].ravel() for place in layer.around() if "D" in place), np.zeros(channels))
+        return next((place["D"].ravel() for place in layer.around if "D" in place), np.zeros(channels))
 
     def mask(self, layer: ArrayPlace, keep: Mask) -> None:
         """Set entries of C to zero; all shapes stay."""
@@ -428,6 +422,7 @@ class GridFamily(ArrayFamily):
             if len(grid) != channels:
                 raise InputError(f"Channels share {name}, so none can lose states alone; use sp.mask or sp.convert.")
             layer[name] = np.moveaxis(grid[rows].reshape(channels, -1, *grid.shape[2:]), (0, 1), axes)
+        self.note_size(layer, int(counts[0]))
 
 
 def directions(C: Complex, n: int) -> Complex:

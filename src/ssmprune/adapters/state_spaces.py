@@ -103,7 +103,7 @@ class StateSpacesKernel(GridFamily):
             recorded: dict[str, Any] = {"real_transform": getattr(module, "real_type", "exp")}  # its older name
             names = (field.name for field in fields(self))
             recorded |= {name: getattr(module, name) for name in names if hasattr(module, name)}
-            outside = (place.module.bidirectional for place in layer.around() if hasattr(place.module, "bidirectional"))
+            outside = (place.module.bidirectional for place in layer.around if hasattr(place.module, "bidirectional"))
             options = replace(self, **recorded | {"bidirectional": bool(next(outside, False))})
         if options.bandlimit is not None:
             raise InputError(
@@ -146,6 +146,7 @@ class StateSpacesDiag(StateSpacesKernel):
     marks = frozenset({"inv_dt", "A_real", "C", "B"})
     asked = ("disc", "real_transform", "bidirectional")
     grid_axes: ClassVar = {"A_real": (0, 1), "A_imag": (0, 1), "B": (1, 2), "C": (1, 2)}
+    sizes = ("N",)
 
     def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the diagonal kernels; those with a low-rank part, P, belong to `StateSpacesDPLR`."""
@@ -185,12 +186,6 @@ class StateSpacesDiag(StateSpacesKernel):
             ),
         )
 
-    def shrink(self, layer: ArrayPlace, keep: Mask) -> None:
-        """Cut the grid; a module also notes its number of states."""
-        super().shrink(layer, keep)
-        if layer.module is not None:
-            layer.module.N = layer["C"].shape[self.grid_axes["C"][1]]
-
 
 class StateSpacesDPLR(StateSpacesKernel):
     """Reads DPLR kernels (`SSMKernelDPLR`, before `SSKernelNPLR`) as the modes of A - P P*, and converts them.
@@ -202,7 +197,6 @@ class StateSpacesDPLR(StateSpacesKernel):
     name = "state_spaces_dplr"
     marks = frozenset({"P", "B", "C"})
     asked = ("real_transform", "bidirectional")
-    grid_axes: ClassVar = {}
 
     def layers_among(self, places: dict[str, ArrayPlace]) -> dict[str, ArrayPlace]:
         """Return the kernels of either set of names; what else has a P is of another code."""
