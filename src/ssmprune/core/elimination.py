@@ -73,7 +73,8 @@ class _Fit:
         np.einsum("gff->gf", G)[silent] = 1
         y = target.reshape(problems, -1, outputs)[row, features]
         y[silent] = 0
-        self.inverse, self.W = _solve(G, y)
+        solved = np.linalg.solve(G, np.concatenate([np.broadcast_to(np.eye(count * parts), G.shape), y], axis=2))
+        self.inverse, self.W = (part.copy() for part in np.split(solved, [count * parts], axis=2))
         self.blocks = np.einsum("gsasb->gsab", self.inverse.reshape(*self.shape, *self.shape[1:])).copy()
         self.alive = np.ones((problems, 1, count * parts))
         self.pending = 0
@@ -117,10 +118,3 @@ class _Fit:
         shares = self.shares.reshape(problems, -1, count, parts)[each, done, place]  # (problems, pending, parts)
         now: Real = (rows - shares.swapaxes(1, 2) @ self.rows[:, done]) * self.alive
         return now
-
-
-def _solve(G: Real, y: Real) -> tuple[Real, Real]:
-    """Return G⁻¹ and G⁻¹y."""
-    features = G.shape[1]
-    solved = np.linalg.solve(G, np.concatenate([np.broadcast_to(np.eye(features), G.shape), y], axis=2))
-    return solved[..., :features].copy(), solved[..., features:].copy()

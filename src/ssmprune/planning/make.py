@@ -39,7 +39,8 @@ class Limits:
         if isinstance(self.exclude, str) or not isinstance(self.exclude, Collection):
             given = f"the single string {self.exclude!r}" if isinstance(self.exclude, str) else repr(self.exclude)
             raise InputError(f"exclude is a collection of layer names; got {given}.")
-        for layer, cap in self._caps().items():
+        caps = self.caps if isinstance(self.caps, Mapping) else {} if self.caps is None else {"caps": self.caps}
+        for layer, cap in caps.items():
             if not is_share(cap):
                 raise InputError(
                     f"A cap is the largest share to prune from a layer, from 0 to 1; got {cap!r} for {layer!r}."
@@ -81,12 +82,6 @@ class Limits:
     def missing(self, system: DiagonalSystem) -> int:
         """Return how many stored states a system lacks to a multiple of `round_to`."""
         return -system.n % (self.round_to // math.gcd(self.round_to, system.states_per_entry))
-
-    def _caps(self) -> Mapping[str, float]:
-        """Return the caps by layer; a single cap for all layers stands under the name of the field."""
-        if self.caps is None:
-            return {}
-        return self.caps if isinstance(self.caps, Mapping) else {"caps": self.caps}
 
 
 def make_plan(
