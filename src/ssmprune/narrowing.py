@@ -373,7 +373,7 @@ class _Refit:
         system = layer.read()
         if not system.n:
             return
-        both = [MomentSums(system, None, count(self.work.slices)) for _ in range(2)]
+        both = [MomentSums(system, count(self.work.slices)) for _ in range(2)]
         for place, (target, v) in enumerate(zip(wanted, vs, strict=True)):
             y = ssm(v)
             both[place >= self.work.fitted].add(Call((), {}, v, y, self.work.slices[place].lengths), target - y)

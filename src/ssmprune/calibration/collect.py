@@ -65,7 +65,7 @@ def collect_states(
     """Return the moments of the states of these systems, whichever they are, at the inputs of the model's layers."""
     refuse_what_cannot_run(model)
     layers, total = layers_of(model, adapter), count(batches)
-    sums = {path: MomentSums(system, every, total) for path, system in systems.items()}
+    sums = {path: MomentSums(system, total, every) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         for sequences in in_slices(batches):
             record(model, sequences, layers, {path: layer_sums.add for path, layer_sums in sums.items()})
@@ -78,7 +78,7 @@ class MomentSums:
     States are in the precision of the model, their products in double precision.
     """
 
-    def __init__(self, system: DiagonalSystem, every: int | None, expected: int) -> None:
+    def __init__(self, system: DiagonalSystem, expected: int, every: int | None = None) -> None:
         """Start with empty sums for the layer that `system` describes; count one in `every` steps.
 
         expected: the number of sequences that are to come; of few, every step counts unless told otherwise.

@@ -39,7 +39,6 @@ def refit_in_sequence(
     systems: Mapping[str, DiagonalSystem],
     batches: list[Sequences],
     *,
-    every: int | None = None,
     ridge: float | None = None,
     adapter: Adapter | None = None,
 ) -> Plan:
@@ -51,13 +50,12 @@ def refit_in_sequence(
     stays as it suits the unpruned model's inputs, or as it was; and so does the whole model. Of forty sequences or
     more, those held out choose the ridge and are then fitted as well.
 
-    every: count one step in this many, as in `collect`.
     ridge: the share of each regressor's energy that counts as noise; all data are then fitted and none held out.
     """
     refuse_what_cannot_run(model)
     pairs = takes_lengths(model) and model.config.retrieval
     seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=pairs)
-    data = _Data(list(in_slices(seen)), list(in_slices(held_out)), every)
+    data = _Data(list(in_slices(seen)), list(in_slices(held_out)))
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)
@@ -96,7 +94,6 @@ class _Data:
 
     seen: list[Sequences]
     held_out: list[Sequences]
-    every: int | None
 
     @property
     def slices(self) -> list[Sequences]:
@@ -104,8 +101,7 @@ class _Data:
 
     def sums(self, system: DiagonalSystem) -> Sums:
         """Return empty sums for both."""
-        expected = count(self.slices)
-        return MomentSums(system, self.every, expected), MomentSums(system, self.every, expected)
+        return MomentSums(system, count(self.slices)), MomentSums(system, count(self.slices))
 
 
 class _PrunedCopy:
