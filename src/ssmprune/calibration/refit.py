@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -27,7 +27,7 @@ from .collect import MomentSums
 from .data import Sequences, count, in_slices
 from .record import Call, Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run, takes_lengths
 
-Sums: TypeAlias = tuple[MomentSums, MomentSums]  # of what is to be fitted, and of what is held out
+Sums: TypeAlias = list[MomentSums]  # two: of what is to be fitted, and of what is held out
 Readouts: TypeAlias = dict[str, tuple[Complex, Real]]  # the new C of a layer and what to add to its D
 HELD_OUT = 5  # one pair of sequences in so many is held out
 FEW = 40  # sequences, fewer than which are split in halves
@@ -54,13 +54,13 @@ def refit_in_sequence(
     """
     refuse_what_cannot_run(model)
     pairs = takes_lengths(model) and model.config.retrieval
-    seen, held_out = (batches, []) if ridge is not None else split(batches, pairs=pairs)
-    data = _Data(list(in_slices(seen)), list(in_slices(held_out)))
+    parts = (batches, []) if ridge is not None else split(batches, pairs=pairs)
+    seen, held_out = (list(in_slices(part)) for part in parts)
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)
-        for_whole, for_pruned = _fit_layers(model, pruned, kept, data, ridge)
-        fitted = _nearest(model, pruned, [{}, for_whole, for_pruned], data.held_out)
+        for_whole, for_pruned = _fit_layers(model, pruned, kept, seen, held_out, ridge)
+        fitted = _nearest(model, pruned, [{}, for_whole, for_pruned], held_out)
     C = {path: new_C for path, (new_C, _) in fitted.items()}
     D_change = {path: change for path, (_, change) in fitted.items()}
     return replace(plan, C=C, D_change=D_change, sequences=count(batches))
@@ -88,22 +88,6 @@ def split(batches: list[Sequences], *, pairs: bool = False) -> tuple[list[Sequen
     return fitted, held_out
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Slices of the sequences to fit, and of those that are held out."""
-
-    seen: list[Sequences]
-    held_out: list[Sequences]
-
-    @property
-    def slices(self) -> list[Sequences]:
-        return [*self.seen, *self.held_out]
-
-    def sums(self, system: DiagonalSystem) -> Sums:
-        """Return empty sums for both."""
-        return MomentSums(system, count(self.slices)), MomentSums(system, count(self.slices))
-
-
 class _PrunedCopy:
     """A copy of a model without the pruned states, for trying what its layers may read out."""
 
@@ -122,17 +106,22 @@ class _PrunedCopy:
 
 
 def _fit_layers(
-    model: nn.Module, pruned: _PrunedCopy, kept: Mapping[str, DiagonalSystem], data: _Data, ridge: float | None
+    model: nn.Module,
+    pruned: _PrunedCopy,
+    kept: Mapping[str, DiagonalSystem],
+    seen: list[Sequences],
+    held_out: list[Sequences],
+    ridge: float | None,
 ) -> tuple[Readouts, Readouts]:
     """Return the readouts that suit each layer for the whole model's inputs, and for those of the pruned model."""
     for_whole: Readouts = {}
     for_pruned: Readouts = {}
-    slices, layers = data.slices, pruned.layers
+    slices, layers = [*seen, *held_out], pruned.layers
     order = order_of_layers(model, slices[0], layers)
     whole, small = Walk(model, layers, slices), Walk(pruned.model, layers, slices)
     for path in order:
         system = kept[path]
-        on_whole, on_pruned, last = _measure(whole, small, path, system, data)
+        on_whole, on_pruned, last = _measure(whole, small, path, system, len(seen))
         refittable = system.layout.spread(~system.unstable_states)
         changes = _changes(on_pruned if path == order[0] else on_whole, on_pruned, refittable, ridge)
         for readouts, change in zip((for_whole, for_pruned), changes, strict=True):
@@ -143,14 +132,16 @@ def _fit_layers(
     return for_whole, for_pruned
 
 
-def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, data: _Data) -> tuple[Sums, Sums, Call]:
+def _measure(whole: Walk, small: Walk, path: str, system: DiagonalSystem, seen: int) -> tuple[Sums, Sums, Call]:
     """Take all slices to a layer; sum up what its output lacks on the whole model's inputs and on the pruned model's.
 
-    Each sum is for the slices to fit and for those that are held out. The last call is that of the pruned model.
+    Each sum is for the slices to fit, the first `seen`, and for those that are held out. The last call is that of the
+    pruned model.
     """
-    on_whole, on_pruned = data.sums(system), data.sums(system)
+    total = count(whole.slices)
+    on_whole, on_pruned = ([MomentSums(system, total), MomentSums(system, total)] for _ in range(2))
     for number in range(len(whole.slices)):
-        is_held_out = number >= len(data.seen)
+        is_held_out = number >= seen
         for before, after in zip(whole.reach(number, path), small.reach(number, path), strict=True):
             _refuse_infinite(path, before.y, "unpruned")
             _refuse_infinite(path, after.y, "pruned")
