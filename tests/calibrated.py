@@ -6,8 +6,8 @@ import torch
 
 import reference
 import ssmprune as sp
+from ssmprune.calibration import refit
 from ssmprune.calibration.data import SEQUENCES, take
-from ssmprune.calibration.refit import refit_in_sequence
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 
@@ -62,4 +62,16 @@ def refit_on_data(plan, net, batches, sequences=SEQUENCES, **options):
     """Re-fit a plan in sequence on as many sequences of data as `prune` would take."""
     systems = sp.read(net, adapter=options.get("adapter"))
     plan.check(systems)
-    return refit_in_sequence(plan, net, systems, take(batches, sequences), **options)
+    return refit.refit_in_sequence(plan, net, systems, take(batches, sequences), **options)
+
+
+def refit_on_all_data(plan, net, batches, ridge):
+    """Do the same with one ridge on all data: nothing is held out that could say how far to trust the fit."""
+
+    def fit(on_whole, on_pruned, refittable):
+        return tuple(seen.sample().fit(refittable, ridge) for seen, _ in (on_whole, on_pruned))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refit, "split", lambda batches, pairs: (batches, []))
+        patch.setattr(refit, "_changes", fit)
+        return refit_on_data(plan, net, batches)

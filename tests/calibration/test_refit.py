@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ssmprune as sp
-from calibrated import features, kinds, layer_inputs, model, refit_on_data
+from calibrated import features, kinds, layer_inputs, model, refit_on_all_data
 from ssmprune.adapters.ours import S5Adapter
 from ssmprune.core.least_squares import RIDGE
 from ssmprune.models import S5Layer
@@ -40,7 +40,7 @@ def test_refit_explains_the_pruned_layers_output_best(family, bidirectional, del
 @kinds
 def test_refit_in_sequence_fits_each_layer_to_the_whole_models(family, bidirectional, delay):
     net, x = model(family, bidirectional, delay), torch.randn(6, 40, 2, dtype=torch.float64)
-    plan = refit_on_data(sp.make_plan(sp.read(net), 0.5), net, x.split(2), ridge=0)
+    plan = refit_on_all_data(sp.make_plan(sp.read(net), 0.5), net, x.split(2), ridge=0)
     small = sp.shrink(net, plan)
     whole_inputs, small_inputs = layer_inputs(net, x), layer_inputs(small, x)
     for layer, system in sp.read(small).items():
@@ -74,7 +74,7 @@ def test_the_sequence_is_that_of_the_forward_pass():
     net, x = Backwards().double(), torch.randn(8, 60, 3, dtype=torch.float64)
     plan = sp.make_plan(sp.read(net), 0.5)
     alone = refit_each_layer(plan, sp.read(net), sp.collect(net, [x], every=1))
-    after = refit_on_data(plan, net, [x], ridge=RIDGE)
+    after = refit_on_all_data(plan, net, [x], ridge=RIDGE)
     np.testing.assert_allclose(after.C["second"], alone.C["second"], atol=1e-5)
     assert np.abs(after.C["first"] - alone.C["first"]).max() > 1e-3
     with torch.no_grad():

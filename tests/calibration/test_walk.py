@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import ssmprune as sp
-from calibrated import model, refit_on_data
+from calibrated import model, refit_on_all_data, refit_on_data
 from ssmprune.calibration import record
 from ssmprune.models import S5Layer, s5_kernel
 from ssmprune.models.classifier import Classifier
@@ -43,7 +43,8 @@ class Deep(nn.Module):
 
 
 def refitted(net, x=X, **options):
-    return refit_on_data(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
+    refit = refit_on_all_data if "ridge" in options else refit_on_data
+    return refit(sp.make_plan(sp.read(net), 0.5), net, [x], **options)
 
 
 def same(one, other):

@@ -39,7 +39,6 @@ def refit_in_sequence(
     systems: Mapping[str, DiagonalSystem],
     batches: list[Sequences],
     *,
-    ridge: float | None = None,
     adapter: Adapter | None = None,
 ) -> Plan:
     """Return any method's plan for this model with C and D re-fitted, so that each layer mends what earlier ones lost.
@@ -49,17 +48,14 @@ def refit_in_sequence(
     sequences. A fifth of these is held out and says how far to trust the fit: where it does not help on them, a layer
     stays as it suits the unpruned model's inputs, or as it was; and so does the whole model. Of forty sequences or
     more, those held out choose the ridge and are then fitted as well.
-
-    ridge: the share of each regressor's energy that counts as noise; all data are then fitted and none held out.
     """
     refuse_what_cannot_run(model)
     pairs = takes_lengths(model) and model.config.retrieval
-    parts = (batches, []) if ridge is not None else split(batches, pairs=pairs)
-    seen, held_out = (list(in_slices(part)) for part in parts)
+    seen, held_out = (list(in_slices(part)) for part in split(batches, pairs=pairs))
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)
-        for_whole, for_pruned = _fit_layers(model, pruned, kept, seen, held_out, ridge)
+        for_whole, for_pruned = _fit_layers(model, pruned, kept, [*seen, *held_out], len(seen))
         fitted = _nearest(model, pruned, [{}, for_whole, for_pruned], held_out)
     C = {path: new_C for path, (new_C, _) in fitted.items()}
     D_change = {path: change for path, (_, change) in fitted.items()}
@@ -106,24 +102,21 @@ class _PrunedCopy:
 
 
 def _fit_layers(
-    model: nn.Module,
-    pruned: _PrunedCopy,
-    kept: Mapping[str, DiagonalSystem],
-    seen: list[Sequences],
-    held_out: list[Sequences],
-    ridge: float | None,
+    model: nn.Module, pruned: _PrunedCopy, kept: Mapping[str, DiagonalSystem], slices: list[Sequences], seen: int
 ) -> tuple[Readouts, Readouts]:
-    """Return the readouts that suit each layer for the whole model's inputs, and for those of the pruned model."""
+    """Return the readouts that suit each layer for the whole model's inputs, and for those of the pruned model.
+
+    The first `seen` slices are fitted, the others held out.
+    """
     for_whole: Readouts = {}
     for_pruned: Readouts = {}
-    slices, layers = [*seen, *held_out], pruned.layers
-    order = order_of_layers(model, slices[0], layers)
-    whole, small = Walk(model, layers, slices), Walk(pruned.model, layers, slices)
+    order = order_of_layers(model, slices[0], pruned.layers)
+    whole, small = Walk(model, pruned.layers, slices), Walk(pruned.model, pruned.layers, slices)
     for path in order:
         system = kept[path]
-        on_whole, on_pruned, last = _measure(whole, small, path, system, len(seen))
+        on_whole, on_pruned, last = _measure(whole, small, path, system, seen)
         refittable = system.layout.spread(~system.unstable_states)
-        changes = _changes(on_pruned if path == order[0] else on_whole, on_pruned, refittable, ridge)
+        changes = _changes(on_pruned if path == order[0] else on_whole, on_pruned, refittable)
         for readouts, change in zip((for_whole, for_pruned), changes, strict=True):
             if change.weights.any() or change.D.any():
                 readouts[path] = readout(system, weights(system) + change.weights), change.D.ravel()
@@ -159,12 +152,8 @@ def _refuse_infinite(path: str, y: Tensor, kind: str) -> None:
         )
 
 
-def _changes(
-    on_whole: Sums, on_pruned: Sums, refittable: Mask, ridge: float | None
-) -> tuple[WeightChange, WeightChange]:
+def _changes(on_whole: Sums, on_pruned: Sums, refittable: Mask) -> tuple[WeightChange, WeightChange]:
     """Return the changes of a layer that suit the whole model's inputs and the pruned model's."""
-    if ridge is not None:
-        return on_whole[0].sample().fit(refittable, ridge), on_pruned[0].sample().fit(refittable, ridge)
     if not on_whole[1].samples:  # nothing says what a fit to the pruned model's inputs is worth
         for_whole = on_whole[0].sample().fit(refittable)
         return for_whole, for_whole
