@@ -167,9 +167,7 @@ def list_of(kind: Kind) -> Kind:
     return Kind(f"a list, each {kind.expected}", lambda value: isinstance(value, list) and all(map(kind.fits, value)))
 
 
-def check_entries(
-    origin: object, entries: Any, needed: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
-) -> None:
+def check_entries(origin: object, entries: Any, needed: Mapping[str, Kind], optional: Mapping[str, Kind]) -> None:
     """Refuse anything but a JSON object that has all needed entries, each of its kind.
 
     origin: the file, and the place in it, for the error. optional: entries that may also be absent, or null.
@@ -182,7 +180,7 @@ def check_entries(
         raise InputError(f"{origin} must hold a JSON object; it holds {type(entries).__name__}.")
     if missing := [name for name in needed if name not in entries]:
         raise InputError(f"{origin} lacks {', '.join(map(repr, missing))}; it is damaged.")
-    for name, kind in {**needed, **(optional or {})}.items():
+    for name, kind in {**needed, **optional}.items():
         value = entries.get(name)
         if not kind.fits(value) and not (name not in needed and value is None):
             raise InputError(f"{origin}: {name!r} must be {kind.expected}; it is {value!r:.100}.")

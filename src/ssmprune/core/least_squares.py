@@ -76,7 +76,7 @@ class Sample:
         return fit_residual(self.moments, self.residual, refittable, ridge)
 
 
-def take_over(system: DiagonalSystem, keep: Mask, moments: Moments, ridge: float = RIDGE) -> tuple[Complex, Real]:
+def take_over(system: DiagonalSystem, keep: Mask, moments: Moments, ridge: float) -> tuple[Complex, Real]:
     """Return the C (directions, outputs, kept) and the change of D (outputs,) that replace the pruned states best."""
     layout, W = system.layout, weights(system)
     kept, refittable = layout.spread(keep), layout.spread(keep & ~system.unstable_states)
