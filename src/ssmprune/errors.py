@@ -48,12 +48,12 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def in_layer(path: str) -> Iterator[None]:
-    """Let errors name the layer that they are about."""
+def naming(subject: object) -> Iterator[None]:
+    """Let errors begin with what they are about, such as a file or a layer."""
     try:
         yield
     except InputError as error:
-        raise InputError(f"Layer {path!r}: {error}") from error
+        raise InputError(f"{subject}: {error}") from error
 
 
 def visible(text: str) -> str:

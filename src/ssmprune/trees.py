@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import to_numpy
-from .errors import InputError, need, need_torch
+from .errors import InputError, naming, need, need_torch
 from .files import load_tensors, read_whole, write_atomically
 
 ARRAY, COMPLEX, SCALAR = 1, 2, 3  # Flax's extension types
@@ -36,12 +36,10 @@ def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     if path.suffix == ".safetensors":
-        return dict(load_tensors(path, needs_digest=False)[0])
+        return load_tensors(path, needs_digest=False)[0]
     content = read_whole(path)
-    try:
+    with naming(path):
         return from_msgpack(content) if path.suffix == ".msgpack" else _from_torch(content)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def save_tree(tree: Mapping[str, Any], path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import InputError, in_layer
+from ..errors import InputError, naming
 from ..registry import Registry
 from .annotated_s4d import AnnotatedS4D
 from .base import Adapter
@@ -75,7 +75,7 @@ class Layer:
         """Return what a method of the adapter returns; its errors name the layer."""
         # The arrays of a plan are read-only, which torch does not take.
         arrays = (value.copy() if isinstance(value, np.ndarray) else value for value in arguments)
-        with in_layer(self.path):
+        with naming(f"Layer {self.path!r}"):
             return method(*arrays)
 
 

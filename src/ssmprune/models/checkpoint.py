@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError, need_torch
+from ..errors import InputError, naming, need_torch
 from ..files import check_format, load_tensors, save_tensors
 from ..quantisation.grid import parse_ranges, restore
 from .config import Config
@@ -78,10 +78,8 @@ def load(path: str | os.PathLike[str]) -> Classifier:
         )
     arrays, about = load_tensors(path, needs_digest=False)  # paper/checkpoints/smnist-s4d is older than digests are
     check_format(path, about, FORMAT, VERSION)
-    try:
+    with naming(path):
         return _model(arrays, about).eval()
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def parameters(model: nn.Module) -> int:

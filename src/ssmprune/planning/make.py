@@ -14,7 +14,7 @@ from ..arrays import Mask, Real, is_count, is_number, is_share
 from ..core.least_squares import RIDGE, take_over
 from ..core.moments import Moments, moments_of, white_noise
 from ..core.system import DiagonalSystem
-from ..errors import InputError, in_layer, one_of
+from ..errors import InputError, naming, one_of
 from ..methods import LAST, Allocation, Evidence, Method, Reduced, Scores
 from ..methods.allocation import descending, exact, highest
 from .plan import Fingerprints, Plan
@@ -142,7 +142,7 @@ def score_states(systems: Mapping[str, DiagonalSystem], method: Method, evidence
     """Return the log-scores (n,) that a method gives the states of every layer."""
     scores = {}
     for layer, system in systems.items():
-        with in_layer(layer):
+        with naming(f"Layer {layer!r}"):
             scores[layer] = found = np.asarray(method.criterion(system, evidence[layer]), np.float64)
         if found.shape != (system.n,) or np.isnan(found).any():
             raise InputError(
@@ -170,7 +170,7 @@ def choose_states(
     for layer, system in systems.items():
         if keep[layer].all():
             continue
-        with in_layer(layer):
+        with naming(f"Layer {layer!r}"):
             small, bound = method.reduce(system, keep[layer])
         new[layer] = Reduced(_add_silent(small, limits.missing(small)), bound)
         best = [state for state in descending(plan.scores[layer]) if keep[layer][state]]
