@@ -201,16 +201,6 @@ class DiagonalSystem:
         channel = None if self.channel is None else self.channel[keep]
         return replace(self, log_poles=self.log_poles[keep], B=self.B[keep], C=self.C[:, :, keep], channel=channel)
 
-    def append(self, log_poles: NDArray[Any], B: NDArray[Any], C: NDArray[Any], owners: Index | None) -> DiagonalSystem:
-        """Return the system with further states, whose outputs are added to those of its own."""
-        return replace(
-            self,
-            log_poles=np.append(self.log_poles, log_poles),
-            B=np.concatenate([self.B, B]),
-            C=np.concatenate([self.C, C], axis=2),
-            channel=None if self.channel is None or owners is None else np.append(self.channel, owners),
-        )
-
     def simulate(self, u: ArrayLike) -> Real:
         """Run the recurrence step by step: the slow reference for everything fast.
 
@@ -307,6 +297,19 @@ class DiagonalSystem:
         pairs = "pairs" if self.gain == 2 else "states"
         directions = "1 direction" if self.directions == 1 else "2 directions"
         return f"DiagonalSystem({self.n} {pairs}, {self.inputs} -> {self.outputs}{kind}, {directions})"
+
+
+def append_states(
+    system: DiagonalSystem, log_poles: NDArray[Any], B: NDArray[Any], C: NDArray[Any], channel: Index | None
+) -> DiagonalSystem:
+    """Return a system with further states, whose outputs are added to those of its own."""
+    return replace(
+        system,
+        log_poles=np.append(system.log_poles, log_poles),
+        B=np.concatenate([system.B, B]),
+        C=np.concatenate([system.C, C], axis=2),
+        channel=None if system.channel is None or channel is None else np.append(system.channel, channel),
+    )
 
 
 def _freeze(array: ArrayLike, dtype: type) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Real
 from ..core.moments import Moments, moments_of, weights
 from ..core.norms import hinf, pair_hinf, state_hinf
-from ..core.system import DiagonalSystem
+from ..core.system import DiagonalSystem, append_states
 from .plan import Plan
 
 
@@ -110,7 +110,7 @@ def compare(before: DiagonalSystem, after: DiagonalSystem, D_change: Real) -> Co
     >>> compare(one, one.select(np.array([True, False])), np.zeros(1)).difference.C.real
     array([[[ 1.,  2., -1.]]])
     """
-    both = before.append(after.log_poles, after.B, -after.C, after.channel)
+    both = append_states(before, after.log_poles, after.B, -after.C, after.channel)
     own = np.arange(both.n) < before.n
     return Comparison(replace(both, C=both.C * own), both, D_change)
 
@@ -147,7 +147,7 @@ def _with_feedthrough(system: DiagonalSystem, D: Real) -> DiagonalSystem:
     B = np.eye(system.inputs)[outputs] if mimo else np.ones((len(outputs), 1))
     C = np.zeros((system.directions, system.C.shape[1], len(outputs)))
     C[0, outputs if mimo else 0, np.arange(len(outputs))] = D[outputs] / system.gain
-    return system.append(np.full(len(outputs), -np.inf), B, C, outputs)
+    return append_states(system, np.full(len(outputs), -np.inf), B, C, outputs)
 
 
 def _bound(difference: DiagonalSystem, D: Real) -> float:

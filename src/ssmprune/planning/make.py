@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Mask, Real, is_count, is_number, is_share
 from ..core.least_squares import RIDGE, take_over
 from ..core.moments import Moments, moments_of, white_noise
-from ..core.system import DiagonalSystem
+from ..core.system import DiagonalSystem, append_states
 from ..errors import InputError, naming, one_of
 from ..methods import LAST, Allocation, Evidence, Method, Reduced, Scores
 from ..methods.allocation import descending, exact, highest
@@ -281,7 +281,7 @@ def check_request(method: Method, limits: Limits, seed: int) -> None:
 def _add_silent(system: DiagonalSystem, count: int) -> DiagonalSystem:
     """Return a system with so many more states, which do nothing."""
     B, C = np.zeros((count, system.B.shape[1])), np.zeros((*system.C.shape[:2], count))
-    return system.append(np.full(count, -1), B, C, np.zeros(count, np.int64))
+    return append_states(system, np.full(count, -1), B, C, np.zeros(count, np.int64))
 
 
 def _check_systems(systems: object) -> None:
