@@ -75,22 +75,17 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
-    except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        _flush_folder(temporary)
-        if path.is_dir():
-            path.rmdir()  # empty, and not every system renames over a folder
-        os.replace(temporary, path)
+        with tempfile.TemporaryDirectory(".part", f".{path.name}.", path.parent, ignore_cleanup_errors=True) as place:
+            yield Path(place)
+            os.chmod(place, 0o755)
+            _flush_folder(Path(place))
+            if path.is_dir():
+                path.rmdir()  # empty, and not every system renames over a folder
+            os.replace(place, path)
         _flush_folder(path.parent)
         _remove_abandoned(path)
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def safe_folder(folder: Path, otherwise: str = "set XDG_CACHE_HOME to a folder that is") -> Path:
