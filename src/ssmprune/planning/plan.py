@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,24 +25,12 @@ WITH_NEW_STATES = 3  # the same, of plans that make new states
 FIELDS = ("channels", "gain", "backward_delay", "has_D")  # of a system, beside its arrays
 
 
-class Fingerprints(Mapping[str, str]):
+class Fingerprints(UserDict[str, Any]):
     """The identities of the systems that a plan is made for, each computed when it is asked for: hashing takes time."""
 
-    def __init__(self, systems: Mapping[str, DiagonalSystem]) -> None:
-        """Remember the systems, which never change."""
-        self.systems = dict(systems)
-
     def __getitem__(self, layer: str) -> str:
-        """Return the fingerprint of a layer."""
-        return self.systems[layer].fingerprint
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the layers."""
-        return iter(self.systems)
-
-    def __len__(self) -> int:
-        """Return how many layers there are."""
-        return len(self.systems)
+        """Return the fingerprint of a layer; `data` has its system."""
+        return str(self.data[layer].fingerprint)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +137,7 @@ class Plan:
             if layer in self.new and _signature(self.new[layer].system) != _signature(system):
                 new = self.new[layer].system
                 raise InputError(f"The new states of layer {layer!r} are those of {new}, and the layer is {system}.")
-            same = isinstance(self.fingerprints, Fingerprints) and self.fingerprints.systems[layer] is system
+            same = isinstance(self.fingerprints, Fingerprints) and self.fingerprints.data[layer] is system
             if not same and system.fingerprint != self.fingerprints[layer]:
                 raise InputError(
                     f"The parameters of layer {layer!r} are not those the plan was made for "
