@@ -85,40 +85,36 @@ def in_slices(batches: Iterable[Sequences]) -> Iterator[Sequences]:
 
 def _inputs(batch: Any) -> Sequences:
     """Return the inputs of a batch as a loader yields it."""
-    if isinstance(batch, Sequences):
-        inputs = Sequences(_tensor(batch.x), None if batch.lengths is None else _tensor(batch.lengths))
-    elif isinstance(batch, Mapping):
+    if isinstance(batch, Mapping):
         raise InputError(
             f"{EXPECTED}; got a mapping with {', '.join(map(repr, batch)) or 'nothing'}: "
             "give the inputs alone, as in data=(batch['x'] for batch in loader)."
         )
+    lengths = None
+    if isinstance(batch, Sequences):
+        batch, lengths = batch
     elif isinstance(batch, tuple | list):
         if not batch:
             raise InputError(f"{EXPECTED}; got an empty {type(batch).__name__}.")
-        inputs = Sequences(_tensor(batch[0]))
-    else:
-        inputs = Sequences(_tensor(batch))
-    if inputs.x.ndim < 2:
-        raise InputError(f"{EXPECTED}; got x of shape {tuple(inputs.x.shape)}.")
-    if inputs.lengths is not None:
-        _check_lengths(inputs.x, inputs.lengths)
-    return inputs
+        batch = batch[0]
+    x = _tensor(batch)
+    if x.ndim < 2:
+        raise InputError(f"{EXPECTED}; got x of shape {tuple(x.shape)}.")
+    if lengths is not None:
+        lengths = _tensor(lengths)
+        fits = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
+        if not fits or not ((lengths > 0) & (lengths <= x.shape[1])).all():
+            raise InputError(
+                f"The lengths of padded sequences must be {len(x)} whole numbers from 1 to {x.shape[1]}, "
+                f"not {lengths.tolist()}."
+            )
+    return Sequences(x, lengths)
 
 
 def _tensor(values: Any) -> Tensor:
     import torch
 
     try:
-        tensor = torch.as_tensor(values)
+        return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{EXPECTED}; got {type(values).__name__} ({error}).") from error
-    return tensor
-
-
-def _check_lengths(x: Tensor, lengths: Tensor) -> None:
-    fits = lengths.shape == x.shape[:1] and not lengths.is_floating_point()
-    if not fits or not ((lengths > 0) & (lengths <= x.shape[1])).all():
-        raise InputError(
-            f"The lengths of padded sequences must be {len(x)} whole numbers from 1 to {x.shape[1]}, "
-            f"not {lengths.tolist()}."
-        )
