@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Complex, from_parts, to_parts
+from ..arrays import from_parts, to_parts
 from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..models.config import LayerOptions
@@ -36,11 +36,15 @@ class FlaxS5(FlatFamily):
     def _parameters(self, layer: ArrayPlace) -> LayerParameters:
         """Read the arrays; both directions of C may lie in two of them, or behind each other in one."""
         self.ask()
+        if "C1" in layer:
+            C = np.stack([from_parts(layer["C1"]), from_parts(layer["C2"])])
+        else:
+            C = directions(from_parts(layer["C"]), len(layer["Lambda_re"]))
         return LayerParameters(
             pole_re=layer["Lambda_re"],
             pole_im=layer["Lambda_im"],
             B=from_parts(layer["B"]),
-            C=_readout(layer),
+            C=C,
             D=layer["D"],
             log_step=layer["log_step"].ravel(),
             options=LayerOptions(
@@ -111,10 +115,3 @@ def _outputs(arrays: importing.Arrays, ours: str, theirs: str, activation: str) 
         raise InputError(f"activation must be {' or '.join(possible)} for this tree; got {activation!r}.")
     weights = arrays.dense(f"{ours}.gate", f"{theirs}.out2") if "out2" in dense else {}
     return weights | (arrays.dense(f"{ours}.value", f"{theirs}.out1") if "out1" in dense else {})
-
-
-def _readout(layer: ArrayPlace) -> Complex:
-    """Return C of each direction, (directions, H, n)."""
-    if "C1" in layer:
-        return np.stack([from_parts(layer["C1"]), from_parts(layer["C2"])])
-    return directions(from_parts(layer["C"]), len(layer["Lambda_re"]))
