@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .adapters.base import Adapter
-from .adapters.families import is_pruned, is_torch_module, mark_pruned
+from .adapters.families import PRUNED, is_torch_module, mark_pruned
 from .adapters.layers import Layer, layers_of
 from .arrays import check_dense, is_count, to_numpy
 from .core import DiagonalSystem
@@ -38,7 +38,7 @@ def save_pruned(model: Any, path: str | os.PathLike[str], *, adapter: Adapter | 
     """
     _check_module(model, "save_pruned")
     layers = layers_of(model, adapter)
-    if not is_pruned(model):
+    if not any(hasattr(module, PRUNED) for module in model.modules()):
         raise InputError(
             f"This {type(model).__name__} was not pruned: `prune` leaves its model as it is and returns a smaller "
             "copy, as in small = sp.prune(model, 0.5); save that. A whole model is saved by "

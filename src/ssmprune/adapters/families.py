@@ -145,14 +145,9 @@ def is_torch_module(model: Any) -> bool:
 
 
 def mark_pruned(model: Any) -> None:
-    """Leave a trace in a torch module that it was pruned."""
+    """Leave a trace in a torch module that it was pruned, which `save_pruned` asks for."""
     if is_torch_module(model):
         setattr(model, PRUNED, True)
-
-
-def is_pruned(model: Any) -> bool:
-    """Tell whether a torch module, or a module in it, has that trace."""
-    return any(hasattr(module, PRUNED) for module in model.modules())
 
 
 def leaves(tree: Mapping[str, Any]) -> dict[str, Any]:
