@@ -32,14 +32,14 @@ class Evidence:
     rng: np.random.Generator
 
     @classmethod
-    def without_data(cls, system: DiagonalSystem) -> Evidence:
+    def without_data(cls, system: DiagonalSystem, seed: int = 0) -> Evidence:
         """Return what is known of a layer without data: its inputs count as white noise.
 
         >>> system = DiagonalSystem.from_discrete(poles=[0.6], B=[[1]], C=[[1]])
         >>> Evidence.without_data(system).moments.gram.ravel()
         array([1.5625, 0.    , 0.    , 0.    ])
         """
-        return cls(partial(white_noise, system), np.random.default_rng(0))
+        return cls(partial(white_noise, system), np.random.default_rng(seed))
 
     @cached_property
     def moments(self) -> Moments:
