@@ -12,26 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from ..errors import InputError, one_of
+from ..integers.numbers import Array
+from ..models.classifier import Classifier
 from ..models.config import Config, check_lengths
 from . import build
 from .c import Sources, sources
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from ..models.classifier import Classifier
-
-Array = NDArray[Any]
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
 SHARES = 4  # slices of a batch per thread, so that no thread waits long for the others
 ENGINES = ("torch", "compiled", "auto")
-Forward: TypeAlias = Callable[..., "Tensor"]  # from a batch, and perhaps its lengths, to logits, as a model
+Forward: TypeAlias = Callable[..., Tensor]  # from a batch, and perhaps its lengths, to logits, as a model
 
 
 def compile(model: Classifier, *, threads: int | None = None, cache: str | os.PathLike[str] | None = None) -> Compiled:
@@ -51,15 +48,10 @@ def compile(model: Classifier, *, threads: int | None = None, cache: str | os.Pa
     """
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise InputError(f"A model needs at least one thread, a whole number, not {threads!r}.")
-    return _compile(model, threads or _cores(), None if cache is None else Path(cache))
-
-
-def _compile(model: nn.Module, threads: int, cache: Path | None) -> Compiled:
-    from ..models.classifier import Classifier
-
     if not isinstance(model, Classifier):
         raise InputError(f"`compile` takes ssmprune's own classifiers; this is {type(model).__name__}.")
-    return Compiled(model.config, sources(model, calls=True), threads, cache)
+    folder = None if cache is None else Path(cache)
+    return Compiled(model.config, sources(model, calls=True), threads or _cores(), folder)
 
 
 class Compiled:
@@ -229,7 +221,7 @@ def choose_engine(engine: str) -> str:
 
 
 @contextmanager
-def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forward]:
+def forward(model: Any, engine: str | Forward = "torch") -> Iterator[Forward]:
     """Yield what computes a model's logits, in evaluation mode, on as many threads as torch may use.
 
     A compiled model is not kept: most models, such as those of a sweep, are evaluated once and never again.
@@ -245,9 +237,7 @@ def forward(model: nn.Module, engine: str | Forward = "torch") -> Iterator[Forwa
             model.train(was_training)
         return
     with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
-        import torch
-
-        fast = _compile(model, torch.get_num_threads(), Path(folder))
+        fast = compile(model, threads=torch.get_num_threads(), cache=folder)
         try:
             yield fast
         finally:
@@ -276,8 +266,6 @@ def _at(array: Array) -> int:
 def _numpy(x: Any) -> Array:
     if not hasattr(x, "detach"):
         return np.asarray(x)
-    import torch
-
     x = x.detach().cpu()
     return np.asarray((x.float() if x.dtype == torch.bfloat16 else x).numpy())  # numpy has no bfloat16
 
@@ -286,6 +274,4 @@ def _like(x: Any, logits: Array) -> Any:
     """Return the logits as an array, or as a tensor where the input was one."""
     if not hasattr(x, "detach"):
         return logits
-    import torch
-
     return torch.from_numpy(logits).to(x.device)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,10 @@ from ...files import write_together
 from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
 from ...integers.source import Writer as WholeWriter
 from ...integers.whole import Units, in_whole_numbers, whole_of
+from ...models.classifier import Classifier
 from ...models.layers import DiagonalLayer
 from . import packing
 from .packing import padded, padded_row
-
-if TYPE_CHECKING:
-    from ...models.classifier import Classifier
 
 FLOAT = 4  # bytes
 LONGEST_NAME = 40
