@@ -44,7 +44,7 @@ from ssmprune.files import save_tensors
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
 from ssmprune.planning.plan import Plan
-from ssmprune.quantisation import quantize
+from ssmprune.quantisation.quantise import quantize
 from ssmprune.recovery.resume import load_state, save_state
 from ssmprune.sweeps import Cell, Results
 from ssmprune.tasks import cards

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .models import Classifier as Classifier
     from .models import S4DLayer as S4DLayer
     from .models import S5Layer as S5Layer
-    from .quantisation import quantize as quantize
+    from .quantisation.quantise import quantize as quantize
     from .recovery import recover as recover
     from .training import evaluate as evaluate
 
@@ -111,7 +111,7 @@ __getattr__ = names_that_need_torch(
         "collect": "calibration.collect",
         **dict.fromkeys(["Classifier", "S4DLayer", "S5Layer"], "models"),
         "evaluate": "training",
-        "quantize": "quantisation",
+        "quantize": "quantisation.quantise",
         "recover": "recovery",
     },
 )
