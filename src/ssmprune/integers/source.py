@@ -71,7 +71,7 @@ class Writer:
         """Return what comments say of this model, beside what they say of a model in floats."""
         scale, offset = self.units.scale, self.units.offset
         listed = [", ".join(f"{value:.9g}" for value in values) for values in (scale, offset)]
-        floats = [", ".join(_float(value) for value in values) for values in (scale, offset)]
+        floats = [", ".join(map(literal, values)) for values in (scale, offset)]
         return {
             "INPUTS_ARE": f"scale * sample + offset, with the scale {listed[0]} and the offset {listed[1]}",
             "SCALES": floats[0],
@@ -140,11 +140,8 @@ class Writer:
 
     def _array(self, name: str, values: Array, kind: str = "int32_t") -> str:
         """Add an array; a value that its type cannot hold is a fault of ours."""
-        numbers = np.asarray(values, np.int64).ravel().tolist() or [0]  # C has no empty arrays
-        items = [str(number) for number in numbers]
-        assert (np.asarray(values).astype(np.dtype(kind.removesuffix("_t"))) == values).all(), name
-        lines = ",\n    ".join(", ".join(items[at : at + PER_LINE]) for at in range(0, len(items), PER_LINE))
-        self.arrays.append(f"static const {kind} {name}[{len(items)}] = {{\n    {lines}}};\n")
+        assert (values.astype(np.dtype(kind.removesuffix("_t"))) == values).all(), name
+        self.arrays.append(constant(kind, name, [str(number) for number in values.ravel().tolist()], PER_LINE))
         return name
 
 
@@ -156,6 +153,14 @@ def _curve(factors: tuple[Factor, Factor]) -> str:
     return f"{{{_factor(factors[0])}, {_factor(factors[1])}}}"
 
 
-def _float(value: float) -> str:
+def constant(kind: str, name: str, items: list[str], per_line: int) -> str:
+    """Return a constant array."""
+    items = items or [literal(0) if kind == "float" else "0"]  # C has no empty arrays
+    lines = ",\n    ".join(", ".join(items[at : at + per_line]) for at in range(0, len(items), per_line))
+    return f"static const {kind} {name}[{len(items)}] = {{\n    {lines}}};\n"
+
+
+def literal(value: float) -> str:
+    """Return a constant of type float; nine significant digits round-trip a float32."""
     digits = f"{value:.9g}"
     return f"{digits}f" if "." in digits or "e" in digits else f"{digits}.0f"

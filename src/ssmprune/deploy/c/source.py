@@ -19,6 +19,7 @@ from ...errors import InputError
 from ...files import write_together
 from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
 from ...integers.source import Writer as WholeWriter
+from ...integers.source import constant, literal
 from ...integers.whole import Units, in_whole_numbers, whole_of
 from ...models.classifier import Classifier
 from ...models.layers import DiagonalLayer
@@ -345,7 +346,7 @@ class Writer:
             members.append(self._vector(name, weights))
         else:
             digits = packing.words(weights, dense.bits).ravel().tolist()
-            self.arrays.append(_array("uint32_t", name, [f"0x{word:08x}" for word in digits]))
+            self.arrays.append(constant("uint32_t", name, [f"0x{word:08x}" for word in digits], PER_LINE))
             members += [str(dense.bits)] if self.features["FOUR_BITS"] else []
             members += [name, self._vector(f"{name}_scale", padded_row(dense.scale))]
         if dense.bias is None:
@@ -380,29 +381,17 @@ def free_prefix(prefix: str, text: str) -> str:
 
 
 def floats(name: str, values: Array) -> str:
-    """Return a constant array; nine significant digits round-trip a float32."""
+    """Return a constant array of floats; numbers that are too large for them are refused."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32).ravel()
     if not np.isfinite(single).all():
         raise InputError(f"{name} has numbers too large for single precision; the model cannot be written as C.")
-    return _array("float", name, [_float(value) for value in single.tolist()])
+    return constant("float", name, [literal(value) for value in single.tolist()], PER_LINE)
 
 
 def integers(name: str, values: Array, kind: str = "int") -> str:
     """Return a constant array of ints, or of another whole type."""
-    return _array(kind, name, [str(value) for value in values.ravel().tolist()])
-
-
-def _float(value: float) -> str:
-    digits = f"{value:.9g}"
-    return f"{digits}f" if "." in digits or "e" in digits else f"{digits}.0f"
-
-
-def _array(kind: str, name: str, items: list[str]) -> str:
-    items = items or [_float(0) if kind == "float" else "0"]  # C has no empty arrays
-    lines = [", ".join(items[at : at + PER_LINE]) for at in range(0, len(items), PER_LINE)]
-    body = ",\n    ".join(lines)
-    return f"static const {kind} {name}[{len(items)}] = {{\n    {body}}};\n"
+    return constant(kind, name, [str(value) for value in values.ravel().tolist()], PER_LINE)
 
 
 def defines(values: Mapping[str, object]) -> str:
