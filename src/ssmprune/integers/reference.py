@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .numbers import Array
-from .whole import LARGEST, SIGMOID_BITS, WIDE, Affine, Factor, Matrix, States, Whole, WholeLayer
+from .whole import LARGEST, SIGMOID_BITS, WIDE, Affine, Factor, Matrix, Parts, States, Whole, WholeLayer
 
 
 def shift_right(values: Any, shift: Any) -> Any:
@@ -27,6 +27,12 @@ def rescale(values: Array, factor: Factor) -> Array:
 def product(weights: Array, x: Array) -> Array:
     """Return weights x; all sums are below 2^31, so double precision, which is faster, is exact."""
     return (x.astype(np.float64) @ weights.T.astype(np.float64)).astype(np.int64)
+
+
+def times(numbers: Parts, x: Array) -> Array:
+    """Return complex numbers (n,) times x (2, ..., n), whose first axis is real and imaginary parts."""
+    re, im, shift = numbers
+    return np.stack([shift_right(re * x[0] - im * x[1], shift), shift_right(re * x[1] + im * x[0], shift)])
 
 
 def look_up(table: Array, at: Array) -> Array:
@@ -83,17 +89,11 @@ def mean(x: Array) -> Array:
 
 def recurrence(states: States, v: Array, backward: bool) -> tuple[Array, Array]:
     """Return the states (2, batch, length, n) after each step, and those before it, from what is fed into them."""
-    (re, im, shift), (_, batch, length, n) = states.pole, v.shape
     after, before = np.empty_like(v), np.empty_like(v)
-    x = np.zeros((2, batch, n), np.int64)
-    for k in reversed(range(length)) if backward else range(length):
+    x, steps = np.zeros_like(v[:, :, 0]), range(v.shape[2])
+    for k in reversed(steps) if backward else steps:
         before[:, :, k] = x
-        x = np.stack(
-            [
-                x[0] + shift_right(re * x[0] - im * x[1], shift) + v[0, :, k],
-                x[1] + shift_right(re * x[1] + im * x[0], shift) + v[1, :, k],
-            ]
-        )
+        x = x + times(states.pole, x) + v[:, :, k]
         after[:, :, k] = x
     return after, before
 
@@ -103,20 +103,17 @@ class Reference:
 
     def __init__(self, whole: Whole) -> None:
         self.whole, self.activations, self.saturated = whole, 0, 0
-        self.largest_state = 0.0  # as a share of its bound
 
     def __call__(self, x: Array, lengths: Any = None) -> Array:
         """Return logits, as whole numbers, of samples (batch, length, inputs) or tokens (batch, length)."""
-        config = self.whole.config
         if lengths is None:
             features = self.pool(self.steps(x))
         else:
-            cut = config.padding == "cut" or not config.bidirectional
-            parts = [
-                (row[None, : int(valid)] if cut else row[None], int(valid))
-                for row, valid in zip(x, lengths, strict=True)
-            ]
-            features = np.concatenate([self.pool(self.steps(row)[:, :valid]) for row, valid in parts])
+            parts = []
+            for row, valid in zip(x, map(int, lengths), strict=True):
+                seen = row if self.whole.config.sees_padding else row[:valid]
+                parts.append(self.pool(self.steps(seen[None])[:, :valid]))
+            features = np.concatenate(parts)
         return self.head(features)
 
     def steps(self, x: Array) -> Array:
@@ -155,13 +152,9 @@ class Reference:
             v = np.stack(np.split(product(states.drive, u), 2, axis=-1))
         else:
             v = np.stack([u[..., states.channel], np.zeros_like(u[..., states.channel])])
-        re, im, shift = states.feed
-        v = np.stack([shift_right(re * v[0] - im * v[1], shift), shift_right(re * v[1] + im * v[0], shift)])
-        y = np.zeros_like(u)
+        v, y = times(states.feed, v), np.zeros_like(u)
         for direction in range(1 + self.whole.config.bidirectional):
             x, before = recurrence(states, v, backward=direction == 1)
-            if x.size:
-                self.largest_state = max(self.largest_state, float((np.hypot(*x) / states.bound).max()))
             delayed = direction == 1 and self.whole.config.backward_delay == 1
             y = self.clamp(y + self.read(layer, before if delayed else x, direction), WIDE)
         return y
