@@ -150,13 +150,12 @@ class _Deriver:
             hidden, gelu, pooled = matrix(numbers.hidden, unit, features), gelu_factors(features), features
         encoder = self._embedding() if config.tokens else matrix(fold(numbers.encoder, scale, offset), 1, self.stream)
         epsilon = min(config.width * config.norm_eps / self.stream**2, 2.0**61)
-        pool = factor(self.stream / self._unit("pooled"))
         return Whole(
             config=config,
             units=Units(scale, offset, logit),
             encoder=encoder,
             layers=layers,
-            pool=pool,
+            pool=factor(self.stream / self._unit("pooled")),
             joint=joint,
             hidden=hidden,
             hidden_gelu=gelu,
@@ -175,11 +174,8 @@ class _Deriver:
         """Return a row of weights and a factor for each token."""
         embedding = self.numbers.encoder
         assert embedding.scale is not None
-        return Matrix(
-            embedding.weight.astype(np.int64),
-            factor(embedding.scale / self.stream),
-            np.zeros(len(embedding.weight), int),
-        )
+        weights = embedding.weight.astype(np.int64)
+        return Matrix(weights, factor(embedding.scale / self.stream), np.zeros(len(weights), int))
 
     def _layer(self, path: str, layer: LayerNumbers) -> WholeLayer:
         """Return one block; what a layer norm leaves has 30 bits after the binary point, over the root of the width."""
@@ -195,15 +191,14 @@ class _Deriver:
         if layer.value is not None:
             unit = self._unit(f"{path}.value")
             value, gated = matrix(layer.value, y, unit), unit / 2**SIGMOID_BITS
-        read, system = None, layer.system
+        read, system, states = None, layer.system, states_of(path, layer.system, u)
         readouts: tuple[Matrix, ...] = ()
         weights: tuple[Parts, ...] = ()
         if isinstance(system, S5System):
-            unit, states = self._unit(f"{path}.state"), s5_states(path, system, u)
+            unit = self._unit(f"{path}.state")
             read = factor(states.unit / unit)
             readouts = tuple(matrix(readout, unit, y) for readout in system.readouts)
         else:
-            states = s4d_states(path, system, u)
             weights = tuple(_weights(row * states.unit / y, system.channel, width) for row in system.weights)
         return WholeLayer(
             enter=affine(layer.scale * standard / u, layer.shift / u) if config.prenorm else plain,
@@ -240,16 +235,12 @@ def matrix(dense: Dense, inputs: float, outputs: float) -> Matrix:
     assert dense.scale is not None
     weights, scale = short_rows(dense.weight, dense.scale)
     bias = np.zeros(len(weights)) if dense.bias is None else dense.bias
-    return Matrix(weights, factor(scale * inputs / outputs), _bias(bias / outputs))
+    return Matrix(weights, *affine(scale * inputs / outputs, bias / outputs))
 
 
 def affine(ratio: Array, shift: Array) -> Affine:
     """Return a norm; where a feature hardly varies, factor and bias are large and nearly cancel."""
-    return Affine(factor(ratio), _bias(shift))
-
-
-def _bias(values: Array) -> Array:
-    return np.clip(np.rint(values), -WIDE, WIDE).astype(np.int64)
+    return Affine(factor(ratio), np.clip(np.rint(shift), -WIDE, WIDE).astype(np.int64))
 
 
 def short_rows(weights: Array, scale: Array) -> tuple[Array, Array]:
@@ -274,24 +265,16 @@ def fold(encoder: Dense, scale: Array, offset: Array) -> Dense:
     return Dense(np.rint(folded / rows[:, None]), bias, rows)
 
 
-def s5_states(path: str, system: S5System, u: float) -> States:
-    """Return the states of an S5 layer whose inputs have the unit u."""
-    assert system.factor is not None
-    assert system.drive.scale is not None
-    n = len(system.poles)
-    drive, scale = short_rows(system.drive.weight, system.drive.scale)
-    most = LARGEST * np.abs(drive[:n] + 1j * drive[n:]).sum(axis=1)
-    return _states(path, system.poles, system.factor * scale[:n] * u, most, drive, None)
-
-
-def s4d_states(path: str, system: S4DSystem, u: float) -> States:
-    """Return the states of an S4D layer whose inputs have the unit u."""
-    n = len(system.poles)
-    return _states(path, system.poles, np.full(n, u + 0j), np.full(n, float(LARGEST)), None, system.channel)
-
-
-def _states(path: str, poles: Array, feed: Array, most: Array, drive: Array | None, channel: Array | None) -> States:
-    """Return states with units by which inputs of a size up to `most` cannot make them overflow."""
+def states_of(path: str, system: S5System | S4DSystem, u: float) -> States:
+    """Return the states of a layer whose inputs have the unit u, in units by which no input makes them overflow."""
+    poles, n, drive, channel = system.poles, len(system.poles), None, None
+    if isinstance(system, S5System):
+        assert system.factor is not None
+        assert system.drive.scale is not None
+        drive, scale = short_rows(system.drive.weight, system.drive.scale)
+        feed, most = system.factor * scale[:n] * u, LARGEST * np.abs(drive[:n] + 1j * drive[n:]).sum(axis=1)
+    else:
+        channel, feed, most = system.channel, np.full(n, u + 0j), np.full(n, float(LARGEST))
     slow = -np.expm1(np.log(np.maximum(np.abs(poles), 1e-300)))
     if (slow <= 0).any():
         raise InputError(f"{path}.ssm has poles on or outside the unit circle; whole numbers need stable poles.")
