@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem
 
+ALL = slice(None)
 PANEL = 8  # outputs, or channels, that are computed side by side
 WORD = 32  # bits
 
@@ -53,16 +54,12 @@ def words(numbers: Array, bits: int) -> Array:
     return joined
 
 
-@dataclass(frozen=True)
-class Groups:
-    """The states of an S4D layer: PANEL channels a group, so many slots in each, a state of every channel in a slot."""
+def groups(system: S4DSystem, width: int) -> tuple[Array, Array]:
+    """Return an S4D layer's states in groups of PANEL neighbouring channels, a state of every channel in a slot.
 
-    slots: Array  # (groups,)
-    modes: Array  # (all slots, 2 + 2 directions, PANEL): pole and weights, real and imaginary parts
-
-
-def groups(system: S4DSystem, width: int) -> Groups:
-    """Return an S4D layer's states in groups of PANEL neighbouring channels."""
+    First how many slots each group has, (groups,), then the real and imaginary parts of pole and weights:
+    (all slots, 2 + 2 directions, PANEL).
+    """
     channel = system.channel
     counts = np.bincount(channel, minlength=padded(width))
     slots = counts.reshape(-1, PANEL).max(axis=1)
@@ -73,7 +70,7 @@ def groups(system: S4DSystem, width: int) -> Groups:
     for i, values in enumerate(parts):
         modes[slot, 2 * i, channel % PANEL] = values.real
         modes[slot, 2 * i + 1, channel % PANEL] = values.imag
-    return Groups(slots, modes)
+    return slots, modes
 
 
 def order_channels_by_states(numbers: Numbers) -> Numbers:
@@ -122,10 +119,6 @@ def _reordered_layer(layer: LayerNumbers, order: Array) -> LayerNumbers:
     )
 
 
-def _dense(dense: Dense, rows: Array | None = None, columns: Array | None = None) -> Dense:
-    if columns is not None:
-        dense = replace(dense, weight=dense.weight[:, columns])
-    if rows is None:
-        return dense
+def _dense(dense: Dense, rows: Array | slice = ALL, columns: Array | slice = ALL) -> Dense:
     bias, scale = (None if values is None else values[rows] for values in (dense.bias, dense.scale))
-    return replace(dense, weight=dense.weight[rows], bias=bias, scale=scale)
+    return replace(dense, weight=dense.weight[rows][:, columns], bias=bias, scale=scale)

@@ -277,7 +277,7 @@ class Writer:
         """Return how many floats the state of each layer takes."""
         if self.s5:
             return [2 * len(layer.system.poles) for layer in self.numbers.layers]
-        return [2 * packing.PANEL * int(group.slots.sum()) for group in self.groups]
+        return [2 * packing.PANEL * int(slots.sum()) for slots, _ in self.groups]
 
     def tables(self) -> str:
         """Return all weights, and the structs that point to them."""
@@ -330,9 +330,9 @@ class Writer:
         return members
 
     def _s4d(self, index: int) -> list[str]:
-        group = self.groups[index]
-        self.arrays.append(integers(f"slots_{index}", group.slots))
-        return [f"slots_{index}", self._vector(f"modes_{index}", group.modes)]
+        slots, modes = self.groups[index]
+        self.arrays.append(integers(f"slots_{index}", slots))
+        return [f"slots_{index}", self._vector(f"modes_{index}", modes)]
 
     def _vector(self, name: str, values: Array) -> str:
         self.arrays.append(floats(name, values))
