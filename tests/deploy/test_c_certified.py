@@ -11,7 +11,7 @@ import pytest
 
 import ssmprune as sp
 from c_builds import STRICT, make
-from ssmprune.deploy.bundle import write_c
+from ssmprune.deploy.bundle import origin_of
 from ssmprune.deploy.c import export_c
 from ssmprune.models.classifier import Classifier
 from ssmprune.models.config import Config
@@ -34,7 +34,7 @@ SYMBOLS = {"memcpy", "memset", "sqrtf"}  # sqrtf for layer norms; a freestanding
 def test_the_text_is_the_same_to_the_byte(name, tmp_path):
     """On any machine, with any version of numpy and torch: a changed engine or writer shows here, and is reviewed."""
     checkpoint = GOLDEN / f"{name}.safetensors"
-    write_c(sp.load(checkpoint), tmp_path / f"{name}.c", checkpoint)
+    export_c(sp.load(checkpoint), tmp_path / f"{name}.c", origin=origin_of(checkpoint))
     for ending in ("c", "h"):
         golden, text = ((folder / f"{name}.{ending}").read_text() for folder in (GOLDEN, tmp_path))
         version = re.search(r"ssmprune (\d+\.\d+\.\w+)", golden)[1]
@@ -167,7 +167,7 @@ def write_golden_files():
             torch.manual_seed(0)
             model = Classifier(config).eval()
             sp.save(quantize(model, 8) if name == "words" else model, path)
-        write_c(sp.load(path), GOLDEN / f"{name}.c", path)
+        export_c(sp.load(path), GOLDEN / f"{name}.c", origin=origin_of(path))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ KINDS = {
 def exported(tmp_path):
     """A checkpoint and its C file."""
     sp.save(KINDS["s5"], tmp_path / "digits.safetensors")
-    bundle.write_c(KINDS["s5"], tmp_path / "digits.c", tmp_path / "digits.safetensors")
+    sp.export_c(KINDS["s5"], tmp_path / "digits.c", origin=bundle.origin_of(tmp_path / "digits.safetensors"))
     return tmp_path / "digits.c"
 
 

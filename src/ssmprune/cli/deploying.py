@@ -115,7 +115,7 @@ def _samples(model: Classifier) -> dict[str, Any]:
 def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
     """Write a model as a C99 file with its header, a page for browsers, or a graph for any batch size and length."""
     prepare(checkpoint)
-    from ..deploy import bundle, wasm
+    from ..deploy import bundle, export_c, wasm
     from ..deploy.onnx import export_onnx, export_torch
 
     out = options.out
@@ -123,7 +123,7 @@ def export(checkpoint: Checkpoint, /, options: ExportOptions) -> Report:
         raise InputError(f"The ending of --out says the format, {', '.join(FORMATS)}; got {out.name!r}.")
     format, mode, model = FORMATS[out.suffix], options.mode, load(checkpoint)
     if format == "c":
-        bundle.write_c(model, out, checkpoint, cards.about_task(checkpoint))
+        export_c(model, out, origin=bundle.origin_of(checkpoint, cards.about_task(checkpoint)))
         mode, sizes = "sequence and stream", bundle.sizes_of_c(model, out)
     elif format == "wasm":
         task = cards.read_card(checkpoint).get("task")

@@ -38,19 +38,14 @@ def new_bundle(folder: Path, name: str, model: Classifier, about: str = "") -> I
     with new_folder(folder) as place:
         checkpoint = place / f"{name}.safetensors"
         save(model, checkpoint)
-        write_c(model, place / f"{name}.c", checkpoint, about)
+        export_c(model, place / f"{name}.c", origin=origin_of(checkpoint, about))
         if find_spec("onnxscript") is not None:
             export_onnx(model, place / f"{name}.onnx")
         yield checkpoint, {path.name: path.stat().st_size for path in sorted(place.iterdir())}
 
 
-def write_c(model: Classifier, path: Path, checkpoint: Path, about: str = "") -> None:
-    """Write a model as C whose header names the checkpoint, with its digest, and what else is known about it."""
-    export_c(model, path, origin=origin_of(checkpoint, about))
-
-
 def origin_of(checkpoint: Path, about: str = "") -> str:
-    """Return where an exported model comes from."""
+    """Return where an exported model comes from: its checkpoint, with its digest, and what else is known about it."""
     digest = sha256(checkpoint.read_bytes()).hexdigest()
     return f"{checkpoint.name} (SHA-256 {digest}). {about}".removesuffix(". ")
 
