@@ -137,9 +137,8 @@ def _deviation(program: list[str], model: Classifier, x: Array) -> float:
         whole = whole_of(model)
         samples = whole.units.samples(x)
         wanted = Reference(whole)(samples).ravel()
-        return float(
-            np.abs(_numbers(program, wanted.size, " ".join(map(str, samples.ravel())), np.int64) - wanted).max()
-        )
+        given = _numbers(program, wanted.size, " ".join(map(str, samples.ravel())), np.int64)
+        return float(np.abs(given - wanted).max())
     exact = exact_logits(model, x)[0]
     ours = _numbers(program, exact.size, " ".join(f"{value:.9g}" for value in x.ravel().tolist()))
     off = np.abs(ours.astype(float) - exact.ravel()).max() / np.spacing(np.abs(exact).max(), dtype=np.float32)

@@ -161,14 +161,12 @@ def _round_rows(weights: Real, scale: Real, gram: Real | None, largest: int) -> 
     order = np.argsort(-np.diag(gram), kind="stable")  # while many are left to take over, round what matters most
     H = _damped(gram)[np.ix_(order, order)]
     U = np.linalg.cholesky(np.linalg.inv(H)).T
-    weights, scale, numbers = weights[:, order].copy(), scale[:, order], np.empty_like(weights)
+    weights, scale, numbers = weights[:, order], scale[:, order], np.empty_like(weights)
     for j in range(len(U)):
         numbers[:, j] = np.clip(np.rint(weights[:, j] / scale[:, j]), -largest, largest)
         error = weights[:, j] - numbers[:, j] * scale[:, j]
         weights[:, j + 1 :] -= np.outer(error / U[j, j], U[j, j + 1 :])
-    back = np.empty_like(numbers)
-    back[:, order] = numbers
-    return back
+    return numbers[:, np.argsort(order)]
 
 
 def _damped(gram: Real) -> Real:
