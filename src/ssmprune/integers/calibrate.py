@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,11 +29,9 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
     assert model.grid is not None
     grid = replace(model.grid, ranges=find_ranges(model, batches, raw))
     model.grid = grid
-    whole = whole_of(model)
-    reference = Reference(whole)
-    first = batches[0]
+    reference, first = Reference(whole_of(model)), batches[0]
     few = first.rows(slice(max(2, CHECKED // first.x.shape[1]) // 2 * 2))
-    ours = reference(whole.units.samples(few.x.cpu().numpy()), few.lengths).argmax(-1)
+    ours = reference(reference.whole.units.samples(few.x.cpu().numpy()), few.lengths).argmax(-1)
     floats = model(few.x.to(next(model.parameters()).device), few.lengths).argmax(-1)
     same = int((ours == floats.cpu().numpy()).sum())
     model.record(
@@ -60,7 +57,7 @@ def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None = N
         x = model.encoder(inputs)
         for place, block in enumerate(model.blocks):
             note("stream", x)
-            x = _through(block, x, padding, lambda name, values, path=f"layers.{place}": note(f"{path}.{name}", values))
+            x = _through(block, f"layers.{place}", x, padding, note)
         note("stream", x)
         pooled = model.pool(x, lengths)
         note("pooled", pooled)
@@ -73,20 +70,19 @@ def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None = N
     return Ranges(largest, scale, offset)
 
 
-def _through(block: Block, x: Tensor, padding: Tensor | None, note: Any) -> Tensor:
+def _through(block: Block, path: str, x: Tensor, padding: Tensor | None, note: Callable[[str, Tensor], None]) -> Tensor:
     """Return what leaves a block; note what is in it."""
     u = block.enter(x, padding)
     y = block.ssm(u)
-    g = block.gelu(y)
-    note("u", u)
-    note("y", y)
+    note(f"{path}.u", u)
+    note(f"{path}.y", y)
     for name in ("gate", "value"):
         if (layer := getattr(block, name)) is not None:
-            note(name, layer(g))
+            note(f"{path}.{name}", layer(block.gelu(y)))
     if isinstance(block.ssm, S5Layer):
         log_poles, B = block.ssm.discretized()
         for backward in (False, True)[: 1 + block.ssm.bidirectional]:
-            note("state", torch.view_as_real(scan_(u.to(B.dtype) @ B.mT, log_poles.exp(), backward)))
+            note(f"{path}.state", torch.view_as_real(scan_(u.to(B.dtype) @ B.mT, log_poles.exp(), backward)))
     return block.leave(x, y)
 
 

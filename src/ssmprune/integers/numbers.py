@@ -89,40 +89,37 @@ def numbers_of(model: Classifier) -> Numbers:
         )
     if bad := [name for name, tensor in model.state_dict().items() if not bool(torch.isfinite(tensor).all())]:
         raise InputError(f"{bad[0]} has numbers that are not finite; the model cannot be written as C.")
-    return _Reader(model).read()
+    reader = _Reader(model)
+    return Numbers(
+        model.config,
+        reader.dense("encoder"),
+        tuple(reader.layer(f"layers.{i}", copy.deepcopy(block).double()) for i, block in enumerate(model.blocks)),
+        None if model.hidden is None else reader.dense("hidden"),
+        reader.dense("decoder"),
+        None if reader.grid is None else reader.grid.bits,
+    )
 
 
 class _Reader:
     """Reads a model in double precision."""
 
     def __init__(self, model: Classifier) -> None:
-        self.whole, self.grid, self.model = model.whole_numbers(), model.grid, model
-
-    def read(self) -> Numbers:
-        """Return all numbers of the model."""
-        model = self.model
-        return Numbers(
-            model.config,
-            self._dense("encoder"),
-            tuple(self._layer(f"layers.{i}", copy.deepcopy(block).double()) for i, block in enumerate(model.blocks)),
-            None if model.hidden is None else self._dense("hidden"),
-            self._dense("decoder"),
-            None if self.whole is None or self.grid is None else self.grid.bits,
-        )
+        self.model, self.whole = model, model.whole_numbers() or {}
+        self.grid = model.grid if self.whole else None  # which the weights may have left
 
     def _weights(self, name: str) -> tuple[Array, Array | None, int]:
         """Return a parameter as it is, or as whole numbers; their scales; how many bits they have."""
-        if self.whole is None or self.grid is None:
+        if self.grid is None:
             return _array(self.model.get_parameter(name)), None, 8
         whole, scales = self.whole[name], self.grid.scales[name]
         return whole.astype(float), scales.astype(float), bits_of(name, whole.shape, self.grid.bits)
 
-    def _dense(self, path: str) -> Dense:
+    def dense(self, path: str) -> Dense:
         weight, scale, bits = self._weights(f"{path}.weight")
         bias = getattr(self.model.get_submodule(path), "bias", None)  # an embedding has none
         return Dense(weight, None if bias is None else _array(bias), None if scale is None else scale[:, 0], bits)
 
-    def _layer(self, path: str, block: Block) -> LayerNumbers:
+    def layer(self, path: str, block: Block) -> LayerNumbers:
         ssm, norm = block.ssm, block.norm
         # All that a batch norm does, or what a layer norm does after it has normalised.
         scale, shift = norm.scale_and_shift() if isinstance(norm, BatchNorm) else (norm.weight, norm.bias)
@@ -131,8 +128,8 @@ class _Reader:
             _array(ssm.D),
             _array(scale),
             _array(shift),
-            None if block.gate is None else self._dense(f"{path}.gate"),
-            None if block.value is None else self._dense(f"{path}.value"),
+            None if block.gate is None else self.dense(f"{path}.gate"),
+            None if block.value is None else self.dense(f"{path}.value"),
         )
 
     def _s5(self, path: str, layer: S5Layer) -> S5System:
@@ -163,7 +160,6 @@ def _s4d(layer: S4DLayer) -> S4DSystem:
     return S4DSystem(_array(log_poles.exp()[heard]), _array(weights[:, heard]), _array(layer.channel[heard]))
 
 
-def _array(tensor: Any) -> Array:
-    assert isinstance(tensor, Tensor)
+def _array(tensor: Tensor) -> Array:
     exact = tensor.double() if tensor.is_floating_point() else tensor
     return exact.detach().cpu().resolve_conj().numpy().copy()
