@@ -97,7 +97,6 @@ def _examples(config: Config, batches: Iterable[Array]) -> Iterator[Array]:
 
 
 def _words(line: str | None) -> list[str]:
-    """Return the words of a compiler's command line."""
     words = build.compiler() if line is None else shlex.split(line)
     if not words:
         raise InputError("--cc needs the name of a compiler, as in --cc 'gcc -O3'; it is empty.")

@@ -27,7 +27,6 @@ from ..models.classifier import BatchNorm, Classifier, measure_statistics
 from ..models.layers import S4DLayer, S5Layer
 from .grid import BITS, Grid, bits_of, largest_number, scale_shapes, spread_scale
 
-ARITHMETICS = ("float", "integer")
 DAMPING = 0.01  # share of the mean energy of all inputs that is added to the energy of each
 NormInputs: TypeAlias = dict[str, tuple[Tensor, Tensor]]  # mean and variance of what enters a batch norm, by path
 SHRINKAGES = np.linspace(1.0, 0.5, 26)  # of a row's range that its grid may cover
@@ -69,7 +68,7 @@ def quantize(
     if not isinstance(model, Classifier):
         raise InputError(f"`quantize` takes ssmprune's own classifiers; this is {type(model).__name__}.")
     check_bits(bits)
-    one_of("arithmetic", arithmetic, dict.fromkeys(ARITHMETICS))
+    one_of("arithmetic", arithmetic, dict.fromkeys(("float", "integer")))
     if arithmetic == "integer" and bits != 8:
         raise InputError(f"Computing in whole numbers needs weights of 8 bits, not {bits}.")
     if arithmetic == "integer" and data is None:
@@ -90,7 +89,6 @@ def quantize(
 
 
 def _rounded(model: Classifier, bits: int, batches: list[Sequences]) -> Classifier:
-    """Return a copy with weights on a grid."""
     rounded = copy.deepcopy(model).eval()
     inputs: dict[str, Real] = {}
     states: dict[str, Moments] = {}

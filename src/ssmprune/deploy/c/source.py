@@ -40,7 +40,6 @@ class Sources(NamedTuple):
 
     c: str
     header: str
-    prefix: str  # of every public name
     units: Units | None = None  # of a model in whole numbers
 
 
@@ -154,7 +153,7 @@ def assemble(texts: tuple[str, str], parts: Parts, name: str, header: str, origi
     }
     live = (rename(live_branches(text, parts.features), prefix) for text in templates)
     c, h = (re.sub("\n{3,}", "\n\n", fill(text, words, includes)).rstrip() + "\n" for text in live)
-    return Sources(c, h, prefix)
+    return Sources(c, h)
 
 
 def _template(name: str) -> str:
