@@ -146,6 +146,17 @@ def test_padding_is_not_counted():
         assert np.allclose(one[path], two[path])
 
 
+@pytest.mark.parametrize("lengths", [None, torch.tensor([20, 7, 13])])
+def test_sequences_that_a_model_cuts_into_chunks_are_rounded_on_as_others(lengths, monkeypatch):
+    torch.manual_seed(0)
+    model = Classifier(Config("s5", inputs=2, outputs=2, width=4, states=(3, 3), norm="layer")).eval()
+    data = [sp.Sequences(torch.randn(3, 20, 2), lengths)]
+    whole = quantize(model, data=data)
+    monkeypatch.setattr("ssmprune.models.s5_kernel.NUMBERS_AT_ONCE", 32)  # 8 steps
+    for name, tensor in quantize(model, data=data).state_dict().items():
+        assert torch.allclose(tensor, whole.state_dict()[name]), name
+
+
 @bits
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_what_padding_is_filled_with_does_not_matter(bidirectional, bits):

@@ -244,21 +244,22 @@ def input_moments(model: Classifier, batches: Iterable[Sequences]) -> dict[str, 
     """Return the second moments (inputs, inputs) of what enters each dense and each S5 layer, by its path."""
     layers = {path: layer for path, layer in model.named_modules() if isinstance(layer, nn.Linear | S5Layer)}
     device = next(model.parameters()).device
-    heard: dict[str, list[Tensor]] = {path: [] for path in layers}  # a model may send a few sequences at a time
+    lengths: Tensor | None = None
     sums, counts = dict.fromkeys(layers, torch.zeros((), dtype=torch.float64)), dict.fromkeys(layers, 0)
+
+    def add(path: str, x: Tensor) -> None:
+        if x.ndim == 3 and lengths is not None:  # padding does not count
+            x = x[torch.arange(x.shape[1], device=device) < lengths[:, None]]
+        x = x.reshape(-1, x.shape[-1]).double()
+        sums[path] = sums[path] + (x.mT @ x).cpu()
+        counts[path] += len(x)
+
     with ExitStack() as hooks:
         for path, layer in layers.items():
-            hooks.enter_context(
-                layer.register_forward_pre_hook(lambda _, inputs, path=path: heard[path].append(inputs[0]))
-            )
+            hooks.enter_context(layer.register_forward_pre_hook(lambda _, inputs, path=path: add(path, inputs[0])))
         for part in in_slices(batches):
-            model(part.x.to(device), part.lengths)
-            for path, calls in heard.items():
-                x = torch.cat(calls)
-                calls.clear()
-                if x.ndim == 3 and part.lengths is not None:  # padding does not count
-                    x = x[torch.arange(x.shape[1], device=device) < part.lengths.to(device)[:, None]]
-                x = x.reshape(-1, x.shape[-1]).double()
-                sums[path] = sums[path] + (x.mT @ x).cpu()
-                counts[path] += len(x)
+            x, lengths = part.x.to(device), None if part.lengths is None else part.lengths.to(device).long()
+            for stage in model.stages(x, lengths):  # `forward` would cut long sequences into chunks
+                x = stage(x)
+            model.head(model.pool(x, lengths))
     return {path: total.numpy() / max(counts[path], 1) for path, total in sums.items()}
