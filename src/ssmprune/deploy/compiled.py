@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..calibration.record import evaluating
 from ..errors import InputError, one_of
 from ..integers.numbers import Array
 from ..models.classifier import Classifier
@@ -230,11 +231,8 @@ def forward(model: Any, engine: str | Forward = "torch") -> Iterator[Forward]:
         yield engine
         return
     if choose_engine(engine) == "torch":
-        was_training = model.training
-        try:
-            yield model.eval()
-        finally:
-            model.train(was_training)
+        with evaluating(model):
+            yield model
         return
     with TemporaryDirectory(prefix="ssmprune-", dir=build.scratch_folder(), ignore_cleanup_errors=True) as folder:
         fast = compile(model, threads=torch.get_num_threads(), cache=folder)
