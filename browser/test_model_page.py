@@ -15,7 +15,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import ssmprune as sp
 from chromium import PATIENCE, chromium
 from deploy.test_c_contract import inputs_of, random_models, shrunk_models
-from ssmprune.deploy.c.golden import exact_logits
+from ssmprune.deploy.c.source import exact_logits
 from ssmprune.deploy.wasm import write_page
 from ssmprune.integers.reference import Reference
 from ssmprune.integers.whole import whole_of

@@ -24,7 +24,7 @@ from same_bits import write
 
 import ssmprune as sp
 from ssmprune.deploy.c import export_c
-from ssmprune.deploy.c.golden import golden_text
+from ssmprune.deploy.c.source import golden_text
 from ssmprune.integers.whole import in_whole_numbers
 from ssmprune.models.classifier import Classifier
 

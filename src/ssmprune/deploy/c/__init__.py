@@ -2,8 +2,7 @@
 
 `engine/` holds the C, written by hand: `engine.c` and `model.h` compile as they are, with `#if` lines about features
 of models; `layer.c` and `layer.h` are those of a single layer. `packing` lays out a model's numbers for the loops that
-read them, `layer` does so for a layer, `golden` is what a file tests itself with, and `source` puts a file together,
-with the branches that are live for it alone.
+read them, and `source` puts a file together, with the branches that are live for it alone.
 """
 
 from .source import Sources as Sources

@@ -1,7 +1,8 @@
-"""The C file and the header of a model."""
+"""The C file and the header of a model, or of a single layer, for programs whose other parts are written by hand."""
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ... import __version__
 from ...adapters import layers_of
@@ -18,6 +20,7 @@ from ...core import DiagonalSystem
 from ...errors import InputError
 from ...files import write_together
 from ...integers.numbers import Array, Dense, LayerNumbers, Numbers, S4DSystem, S5System, numbers_of
+from ...integers.reference import Reference
 from ...integers.source import Writer as WholeWriter
 from ...integers.source import constant, literal
 from ...integers.whole import Units, in_whole_numbers, whole_of
@@ -27,6 +30,8 @@ from . import packing
 from .packing import padded, padded_row
 
 FLOAT = 4  # bytes
+GOLDEN_STEPS = 19  # a block, and steps that do not fill one
+GOLDEN_TOLERANCE = 1e-5  # of the largest logit
 LONGEST_NAME = 40
 PER_LINE = 8
 STANDARD_HEADERS = (
@@ -85,8 +90,6 @@ def export_c(
     if isinstance(model, DiagonalLayer):
         D, model = model.D if D is None else D, next(iter(layers_of(model).values())).read()
     if isinstance(model, DiagonalSystem):
-        from .layer import layer_parts
-
         written = assemble(("layer.c", "layer.h"), layer_parts(model, D), name or path.stem, header.name, origin)
     elif D is not None:
         raise InputError("D is given for a single layer, as `sp.read` returns them; a whole model has its own.")
@@ -107,8 +110,6 @@ def sources(
 
     calls: with the functions for many sequences at once, which Python calls.
     """
-    from .golden import golden_text
-
     writer, golden = Writer(numbers_of(model), calls=calls), "" if calls else golden_text(model)
     if in_whole_numbers(model):
         whole = WholeWriter(whole_of(model), writer.features)
@@ -354,6 +355,66 @@ class Writer:
         else:
             members.append(self._vector(f"{name}_bias", padded_row(dense.bias)))
         return f"{{{', '.join(members)}}}"
+
+
+def layer_parts(system: DiagonalSystem, D: Any = None) -> Parts:
+    """Return what fills the texts of a layer; for channels with states of their own, B is part of C."""
+    if system.directions == 2:
+        raise InputError("A layer of two directions needs the whole sequence; only forward layers are written as C.")
+    if D is None:
+        raise InputError(f"Say what {system} adds of its input to its output: D=layer.D, or D=0 where it adds nothing.")
+    C, owners, feed = system.gain * system.C[0], system.channel, _feed_through(system, D)
+    values = {"POLE": system.poles} | ({"B": system.B, "C": C} if owners is None else {"C": C[0] * system.B[:, 0]})
+    arrays = [floats(f"{key}_RE", value.real) + floats(f"{key}_IM", value.imag) for key, value in values.items()]
+    arrays += [] if owners is None else [integers("CHANNEL", owners)]
+    arrays += [] if feed is None else [floats("D", feed)]
+    sizes = {"MODEL_INPUTS": system.inputs, "MODEL_OUTPUTS": system.outputs, "MODEL_STATES": max(1, system.n)}
+    gain, plus_D = "2 " if system.gain == 2 else "", "" if feed is None else " + D u_k"
+    words = {"SYSTEM": repr(system), "GAIN": gain, "PLUS_D": plus_D}
+    matrix = feed is not None and feed.ndim == 2
+    features = {"CHANNELS": owners is not None, "HAS_D": feed is not None, "D_MATRIX": matrix}
+    return Parts(features, words, sizes, {"STATES": system.n}, "\n".join(arrays))
+
+
+def _feed_through(system: DiagonalSystem, D: Any) -> Array | None:
+    values = np.asarray(D.detach().cpu() if hasattr(D, "detach") else D, float)
+    if values.ndim == 0 and not values:
+        return None
+    shapes: list[tuple[int, ...]] = [(system.outputs,)] if system.inputs == system.outputs else []
+    shapes += [(system.outputs, system.inputs)] if system.channel is None else []
+    if values.shape not in shapes:
+        raise InputError(f"D of {system} must have the shape {' or '.join(map(str, shapes))}; it has {values.shape}.")
+    return values
+
+
+def golden_text(model: Classifier) -> str:
+    """Return an input and its logits, for the self-test of a C file; inputs have few digits, and a formula, no seed."""
+    config = model.config
+    documents = 2 if config.retrieval else 1
+    shape = (documents, GOLDEN_STEPS) if config.tokens else (documents, GOLDEN_STEPS, config.inputs)
+    mixed = 37 * np.arange(np.prod(shape)).reshape(shape)
+    x = mixed % config.inputs if config.tokens else (mixed % 64 - 32) / 32
+    if in_whole_numbers(model):
+        return _whole_golden(model, mixed % config.inputs if config.tokens else 1021 * mixed % 65536 - 32768)
+    logits = exact_logits(model, x)
+    arrays = integers("GOLDEN_IN", x, "int32_t") if config.tokens else floats("GOLDEN_IN", x)
+    bound = f"{max(GOLDEN_TOLERANCE * np.abs(logits).max(), 1e-30):.9g}f"
+    sizes = {"GOLDEN_STEPS": GOLDEN_STEPS, "GOLDEN_NUMBERS": logits.size, "GOLDEN_BOUND": bound}
+    return "\n".join([defines(sizes), arrays, floats("GOLDEN_OUT", logits)])
+
+
+def _whole_golden(model: Classifier, x: Array) -> str:
+    logits, kind = Reference(whole_of(model))(x), "int32_t" if model.config.tokens else "int16_t"
+    sizes = defines({"GOLDEN_STEPS": GOLDEN_STEPS, "GOLDEN_NUMBERS": logits.size})
+    return "\n".join([sizes, integers("GOLDEN_IN", x, kind), integers("GOLDEN_OUT", logits, "int32_t")])
+
+
+def exact_logits(model: Classifier, x: Array) -> Array:
+    """Return a model's logits in double precision, which are the same to the digits of a float on any machine."""
+    exact, inputs = copy.deepcopy(model).double().eval(), torch.from_numpy(x)
+    with torch.no_grad():
+        logits: Array = exact(inputs.double() if x.dtype.kind == "f" else inputs).numpy()
+    return logits
 
 
 def identifier(name: str) -> str:
