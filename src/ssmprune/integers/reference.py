@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .numbers import Array
-from .whole import LARGEST, SIGMOID_BITS, WIDE, Affine, Factor, Matrix, Parts, States, Whole, WholeLayer
+from .whole import LARGEST, SIGMOID_BITS, WIDE, Affine, Curve, Factor, Matrix, Parts, States, Whole, WholeLayer
 
 
 def shift_right(values: Any, shift: Any) -> Any:
@@ -137,11 +137,11 @@ class Reference:
         if layer.gate is None:
             gated = g
         else:
-            gate = self.clamp(self.matrix(layer.gate, g))
+            weights, to_argument = layer.gate
             value = y if self.whole.config.activation == "half_glu2" else g
             if layer.value is not None:
                 value = self.clamp(self.matrix(layer.value, g))
-            gated = value * self.sigmoid(gate, layer.sigmoid)
+            gated = value * self.sigmoid(self.clamp(self.matrix(weights, g)), to_argument)
         x = self.clamp(x + rescale(gated, layer.residual), WIDE)
         return x if layer.leave is None else self.clamp(self.affine(layer.leave, x, norm=True), WIDE)
 
@@ -170,14 +170,13 @@ class Reference:
         y: Array = shift_right(sums, shift)
         return y
 
-    def gelu(self, y: Array, factors: tuple[Factor, Factor]) -> Array:
+    def gelu(self, y: Array, factors: Curve) -> Array:
         """Return gelu(y) in the unit of y."""
         at = np.minimum(rescale(np.abs(y), factors[0]), LARGEST)
         return self.clamp(np.maximum(y, 0) - rescale(look_up(self.whole.gelu, at), factors[1]))
 
-    def sigmoid(self, gate: Array, factor: Factor | None) -> Array:
+    def sigmoid(self, gate: Array, factor: Factor) -> Array:
         """Return the sigmoid with SIGMOID_BITS after the binary point."""
-        assert factor is not None
         value = look_up(self.whole.sigmoid, np.minimum(rescale(np.abs(gate), factor), LARGEST))
         return np.where(gate < 0, 2**SIGMOID_BITS - value, value)
 
@@ -197,11 +196,12 @@ class Reference:
     def head(self, features: Array) -> Array:
         """Return the logits of pooled features; those of two documents are compared."""
         whole = self.whole
-        if whole.joint is not None and whole.hidden is not None and whole.hidden_gelu is not None:
+        if whole.hidden is not None:
+            linear, quadratic, weights, gelu = whole.hidden
             a, b = np.split(features, 2)
-            parts = [*(rescale(part, whole.joint[0]) for part in (a, b, a - b)), rescale(a * b, whole.joint[1])]
-            hidden = self.clamp(self.matrix(whole.hidden, self.clamp(np.concatenate(parts, axis=-1))))
-            features = self.gelu(hidden, whole.hidden_gelu)
+            parts = [*(rescale(part, linear) for part in (a, b, a - b)), rescale(a * b, quadratic)]
+            hidden = self.clamp(self.matrix(weights, self.clamp(np.concatenate(parts, axis=-1))))
+            features = self.gelu(hidden, gelu)
         return self.clamp(self.matrix(whole.decoder, features), WIDE)
 
     def matrix(self, matrix: Matrix, x: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .numbers import Array
-from .whole import WIDE, Affine, Factor, Matrix, Parts, Whole, WholeLayer
+from .whole import WIDE, Affine, Curve, Factor, Matrix, Parts, Whole, WholeLayer
 
 PER_LINE = 12
 
@@ -94,11 +94,12 @@ class Writer:
         else:
             ends.append(f"static const matrix ENCODER = {self._matrix('encoder', whole.encoder)};\n")
         ends.append(f"static const factor POOL = {_factor(whole.pool)};\n")
-        if whole.joint is not None and whole.hidden is not None and whole.hidden_gelu is not None:
-            ends.append(f"static const factor JOINT = {_factor(whole.joint[0])};\n")
-            ends.append(f"static const factor JOINT_PRODUCT = {_factor(whole.joint[1])};\n")
-            ends.append(f"static const matrix HIDDEN = {self._matrix('hidden', whole.hidden)};\n")
-            ends.append(f"static const curve HIDDEN_GELU = {_curve(whole.hidden_gelu)};\n")
+        if whole.hidden is not None:
+            linear, quadratic, hidden, gelu = whole.hidden
+            ends.append(f"static const factor JOINT = {_factor(linear)};\n")
+            ends.append(f"static const factor JOINT_PRODUCT = {_factor(quadratic)};\n")
+            ends.append(f"static const matrix HIDDEN = {self._matrix('hidden', hidden)};\n")
+            ends.append(f"static const curve HIDDEN_GELU = {_curve(gelu)};\n")
         ends.append(f"static const matrix DECODER = {self._matrix('decoder', whole.decoder)};\n")
         return "/* ---- Weights ---- */\n\n" + "\n".join([*self.arrays, *ends]) + "\n"
 
@@ -117,8 +118,8 @@ class Writer:
             for d, (re, im, shift) in enumerate(layer.weights):
                 members += [self._array(f"C{d}_re_{i}", re), self._array(f"C{d}_im_{i}", im), str(shift)]
         members += [self._array(f"D_{i}", layer.D.numbers), str(layer.D.shift), _curve(layer.gelu)]
-        if layer.gate is not None and layer.sigmoid is not None:
-            members += [self._matrix(f"gate_{i}", layer.gate), _factor(layer.sigmoid)]
+        if layer.gate is not None:
+            members += [self._matrix(f"gate_{i}", layer.gate[0]), _factor(layer.gate[1])]
         members += [] if layer.value is None else [self._matrix(f"value_{i}", layer.value)]
         members.append(_factor(layer.residual))
         members += [] if layer.leave is None else [self._affine(f"leave_{i}", layer.leave)]
@@ -149,7 +150,7 @@ def _factor(factor: Factor) -> str:
     return f"{{{factor.numbers}, {factor.shift}}}"
 
 
-def _curve(factors: tuple[Factor, Factor]) -> str:
+def _curve(factors: Curve) -> str:
     return f"{{{_factor(factors[0])}, {_factor(factors[1])}}}"
 
 

@@ -56,6 +56,7 @@ class Affine(NamedTuple):
 
 
 Parts: TypeAlias = tuple[Array, Array, Array]  # real and imaginary parts, and a shift for each or for all
+Curve: TypeAlias = tuple[Factor, Factor]  # from |y| to the argument of a table, from its value to y
 
 
 class States(NamedTuple):
@@ -78,9 +79,8 @@ class WholeLayer(NamedTuple):
     readouts: tuple[Matrix, ...]  # (H, 2n), one for each direction
     weights: tuple[Parts, ...]  # of S4D, (n,) each: real and imaginary parts, shift
     D: Factor  # (H,)
-    gelu: tuple[Factor, Factor]  # from |y| to the table's argument, from its value to y
-    gate: Matrix | None
-    sigmoid: Factor | None  # from the gate to the table's argument
+    gelu: Curve
+    gate: tuple[Matrix, Factor] | None  # with what leads from its output to the argument of the sigmoid's table
     value: Matrix | None
     residual: Factor  # from what the gate lets through to the stream
     leave: Affine | None  # a norm that comes last
@@ -109,9 +109,7 @@ class Whole:
     encoder: Matrix
     layers: tuple[WholeLayer, ...]
     pool: Factor  # from the stream to pooled features
-    joint: tuple[Factor, Factor] | None  # from features, and from their products, to what the hidden layer reads
-    hidden: Matrix | None
-    hidden_gelu: tuple[Factor, Factor] | None
+    hidden: tuple[Factor, Factor, Matrix, Curve] | None  # from features, and from their products, to what it reads
     decoder: Matrix
     gelu: Array  # tables
     sigmoid: Array
@@ -143,11 +141,12 @@ class _Deriver:
         numbers, config = self.numbers, self.config
         layers = tuple(self._layer(f"layers.{i}", layer) for i, layer in enumerate(numbers.layers))
         pooled, logit = self._unit("pooled"), self._unit("logits", 2**24)
-        joint = hidden = gelu = None
+        hidden = None
         if numbers.hidden is not None:
             unit, features = self._unit("joint"), self._unit("hidden")
-            joint = factor(pooled / unit), factor(pooled**2 / unit)
-            hidden, gelu, pooled = matrix(numbers.hidden, unit, features), gelu_factors(features), features
+            reads = factor(pooled / unit), factor(pooled**2 / unit)
+            hidden = *reads, matrix(numbers.hidden, unit, features), gelu_factors(features)
+            pooled = features
         encoder = self._embedding() if config.tokens else matrix(fold(numbers.encoder, scale, offset), 1, self.stream)
         epsilon = min(config.width * config.norm_eps / self.stream**2, 2.0**61)
         return Whole(
@@ -156,9 +155,7 @@ class _Deriver:
             encoder=encoder,
             layers=layers,
             pool=factor(self.stream / self._unit("pooled")),
-            joint=joint,
             hidden=hidden,
-            hidden_gelu=gelu,
             decoder=matrix(numbers.decoder, pooled, logit),
             gelu=gelu_table(exact=config.exact_gelu),
             sigmoid=sigmoid_table(),
@@ -183,11 +180,10 @@ class _Deriver:
         u, y = self._unit(f"{path}.u"), self._unit(f"{path}.y")
         standard = 2.0**-30 * math.sqrt(width) if config.norm == "layer" else self.stream
         plain = affine(np.full(width, self.stream / u), np.zeros(width))
-        gate = value = sigmoid = None
-        gated = y if layer.gate is None else y / 2**SIGMOID_BITS
+        gate, value, gated = None, None, y
         if layer.gate is not None:
-            unit = self._unit(f"{path}.gate")
-            gate, sigmoid = matrix(layer.gate, y, unit), factor(unit * SIGMOID_STEPS * 2**7)
+            unit, gated = self._unit(f"{path}.gate"), y / 2**SIGMOID_BITS
+            gate = matrix(layer.gate, y, unit), factor(unit * SIGMOID_STEPS * 2**7)
         if layer.value is not None:
             unit = self._unit(f"{path}.value")
             value, gated = matrix(layer.value, y, unit), unit / 2**SIGMOID_BITS
@@ -209,7 +205,6 @@ class _Deriver:
             D=factor(layer.D * u / y),
             gelu=gelu_factors(y),
             gate=gate,
-            sigmoid=sigmoid,
             value=value,
             residual=factor(gated / self.stream),
             leave=None if config.prenorm else affine(layer.scale * standard / self.stream, layer.shift / self.stream),
@@ -322,7 +317,7 @@ def _parts(values: Array, shift: Array) -> Parts:
     return re, im, shift
 
 
-def gelu_factors(unit: float) -> tuple[Factor, Factor]:
+def gelu_factors(unit: float) -> Curve:
     """Return what leads from |y| to the argument of the table, 7 bits finer than its steps, and back to y."""
     return factor(unit * GELU_STEPS * 2**7), factor(2.0**-GELU_BITS / unit)
 
