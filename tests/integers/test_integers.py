@@ -319,6 +319,19 @@ def test_saturation_is_counted(bounded):
     assert 0 < loud.saturated < loud.activations
 
 
+@pytest.mark.parametrize("family", ["s5", "s4d"])
+def test_a_model_without_pooling_is_checked_on_steps_that_are_no_padding(family):
+    model = make(0, family, pooling="none")
+    x, _ = inputs_of(model.config)
+    small = quantize(model, data=[sp.Sequences(x, torch.tensor(LENGTHS))], arithmetic="integer")
+    assert f"of {sum(LENGTHS)} answers are the same" in small.history[-1]
+    reference = Reference(whole_of(small))
+    samples = reference.whole.units.samples(x.numpy())
+    whole = reference(samples)
+    wanted = np.concatenate([row[:valid] for row, valid in zip(whole, LENGTHS, strict=True)])
+    assert np.array_equal(reference(samples, LENGTHS), wanted)
+
+
 def test_a_file_gives_the_same_whole_numbers(tmp_path):
     small = whole_number_model(make(3, "s4d"), raw=(0.1, -0.3))
     sp.save(small, tmp_path / "small.safetensors")

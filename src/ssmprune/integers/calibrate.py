@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..calibration.data import Sequences, count, in_slices
+from ..calibration.record import answer
 from ..errors import InputError
 from ..models.classifier import Block, Classifier
 from ..models.layers import S5Layer
@@ -32,8 +33,9 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
     reference, first = Reference(whole_of(model)), batches[0]
     few = first.rows(slice(max(2, CHECKED // first.x.shape[1]) // 2 * 2))
     ours = reference(reference.whole.units.samples(few.x.cpu().numpy()), few.lengths).argmax(-1)
-    floats = model(few.x.to(next(model.parameters()).device), few.lengths).argmax(-1)
-    same = int((ours == floats.cpu().numpy()).sum())
+    floats = answer(model, few)
+    assert floats is not None
+    same = int((ours == floats.argmax(-1).cpu().numpy()).sum())
     model.record(
         f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {len(few.x)} of them "
         f"{reference.saturated} of {reference.activations} numbers saturate, {same} of {ours.size} answers are the same"

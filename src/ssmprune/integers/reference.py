@@ -105,14 +105,17 @@ class Reference:
         self.whole, self.activations, self.saturated = whole, 0, 0
 
     def __call__(self, x: Array, lengths: Any = None) -> Array:
-        """Return logits, as whole numbers, of samples (batch, length, inputs) or tokens (batch, length)."""
+        """Return logits, as whole numbers, of samples (batch, length, inputs) or tokens (batch, length).
+
+        A model without pooling has (batch, length, outputs) or, with lengths, (all valid steps, outputs).
+        """
         if lengths is None:
             features = self.pool(self.steps(x))
         else:
             parts = []
             for row, valid in zip(x, map(int, lengths), strict=True):
                 seen = row if self.whole.config.sees_padding else row[:valid]
-                parts.append(self.pool(self.steps(seen[None])[:, :valid]))
+                parts.append(self.pool(self.steps(seen[None])[:, :valid]).reshape(-1, self.whole.config.width))
             features = np.concatenate(parts)
         return self.head(features)
 
