@@ -130,13 +130,13 @@ class _Contract:
         for C_is_complex, D_changes in ((True, True), (False, True), (True, False), (False, False)):
             refitted = self._refitted(plan, C_is_complex, D_changes)
             asked = f"a refit with a {'complex' if C_is_complex else 'real'} C{' and a change of D' * D_changes}"
-            for verb, prune in (("mask", mask), ("shrink", shrink))[: 1 + shrinks]:
+            for prune in (mask, shrink)[: 1 + shrinks]:
                 try:
                     pruned = prune(self.model, refitted, adapter=self.adapter)
                 except InputError:
                     continue
                 accepted += 1
-                self._compare(pruned, refitted, f"{asked}, then {verb},")
+                self._compare(pruned, refitted, f"{asked}, then {prune.__name__},")
         assert accepted, "refit refuses everything; an adapter that cannot write a C should not override refit"
         for path, C in make_plan(self.systems, 0.5, SURGEON).C.items():
             largest = LARGEST * _size(self.systems[path].C)

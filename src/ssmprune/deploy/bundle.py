@@ -13,7 +13,7 @@ from ..files import new_folder
 from ..models.checkpoint import save
 from ..models.classifier import Classifier
 from .build import object_sizes
-from .c import export_c, state_bytes, takes_standard_header
+from .c.source import export_c, state_bytes, takes_standard_header
 from .onnx import export_onnx
 
 

@@ -24,7 +24,7 @@ from ..integers.numbers import Array
 from ..models.classifier import Classifier
 from ..models.config import Config, check_lengths
 from . import build
-from .c import Sources, sources
+from .c.source import Sources, sources
 
 POINTER, SIZE = ctypes.c_void_p, ctypes.c_size_t
 SHARES = 4  # slices of a batch per thread, so that no thread waits long for the others

@@ -5,8 +5,5 @@ of models; `layer.c` and `layer.h` are those of a single layer. `packing` lays o
 read them, and `source` puts a file together, with the branches that are live for it alone.
 """
 
-from .source import Sources as Sources
 from .source import export_c as export_c
 from .source import sources as sources
-from .source import state_bytes as state_bytes
-from .source import takes_standard_header as takes_standard_header
