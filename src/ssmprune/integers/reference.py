@@ -13,15 +13,15 @@ from .numbers import Array
 from .whole import LARGEST, SIGMOID_BITS, WIDE, Affine, Curve, Factor, Matrix, Parts, States, Whole, WholeLayer
 
 
-def shift_right(values: Any, shift: Any) -> Any:
+def shift_right(values: Array, shift: Any) -> Array:
     """Return values / 2^shift to the nearest whole number, halves up."""
-    return (values + ((np.int64(1) << shift) >> 1)) >> shift
+    shifted: Array = (values + ((np.int64(1) << shift) >> 1)) >> shift
+    return shifted
 
 
 def rescale(values: Array, factor: Factor) -> Array:
     """Return values in another unit."""
-    scaled: Array = shift_right(values * factor.numbers, factor.shift)
-    return scaled
+    return shift_right(values * factor.numbers, factor.shift)
 
 
 def product(weights: Array, x: Array) -> Array:
@@ -74,8 +74,7 @@ def standardised(x: Array, epsilon: int) -> Array:
     for _ in range(30):
         small = squares < 2**60
         squares, doubled = np.where(small, squares << 2, squares), doubled + small
-    normal: Array = shift_right(x * inverse(root(squares)), 31 - doubled)
-    return normal
+    return shift_right(x * inverse(root(squares)), 31 - doubled)
 
 
 def mean(x: Array) -> Array:
@@ -83,8 +82,7 @@ def mean(x: Array) -> Array:
     steps, doubled = x.shape[1], 0
     while steps < 2**30:
         steps, doubled = 2 * steps, doubled + 1
-    result: Array = shift_right(shift_right(x.sum(axis=1), 31 - doubled) * inverse(steps), 30)
-    return result
+    return shift_right(shift_right(x.sum(axis=1), 31 - doubled) * inverse(steps), 30)
 
 
 def recurrence(states: States, v: Array, backward: bool) -> tuple[Array, Array]:
@@ -170,8 +168,7 @@ class Reference:
         sums = np.zeros((*x.shape[1:3], self.whole.config.width), np.int64)
         for state, channel in enumerate(() if layer.states.channel is None else layer.states.channel):
             sums[..., channel] += re[state] * x[0, ..., state] - im[state] * x[1, ..., state]
-        y: Array = shift_right(sums, shift)
-        return y
+        return shift_right(sums, shift)
 
     def gelu(self, y: Array, factors: Curve) -> Array:
         """Return gelu(y) in the unit of y."""

@@ -90,10 +90,8 @@ def quantize(
 
 def _rounded(model: Classifier, bits: int, batches: list[Sequences]) -> Classifier:
     rounded = copy.deepcopy(model).eval()
-    inputs: dict[str, Real] = {}
-    states: dict[str, Moments] = {}
-    if batches:
-        inputs, states = input_moments(rounded, batches), collect(rounded, batches, sequences=None)
+    inputs = input_moments(rounded, batches) if batches else {}
+    states = collect(rounded, batches, sequences=None) if batches else {}
     before = _norm_inputs(rounded, batches)
     scales, arrays = {}, model.arrays()
     for name, shape in scale_shapes({name: array.shape for name, array in arrays.items()}).items():
