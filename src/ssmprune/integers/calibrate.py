@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..calibration.data import Sequences, count, in_slices
 from ..calibration.record import answer
 from ..errors import InputError
-from ..models.classifier import Block, Classifier
+from ..models.classifier import Classifier
 from ..models.layers import S5Layer
 from ..models.s5_kernel import scan_
 from ..quantisation.grid import Ranges
@@ -44,48 +44,43 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
 
 
 @torch.no_grad()
-def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None = None) -> Ranges:
+def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None) -> Ranges:
     """Return the largest activations on these sequences; raw: the scale and the offset of the samples of a sensor."""
     largest: dict[str, float] = {}
-
-    def note(name: str, values: Tensor) -> None:
-        largest[name] = max(largest.get(name, 0.0), float(values.abs().max()))
-
-    device = next(model.parameters()).device
     for part in in_slices(batches):
-        inputs, lengths = part.x.to(device), None if part.lengths is None else part.lengths.to(device).long()
-        padding = model.padding(inputs, lengths)
-        note("input", inputs)
-        x = model.encoder(inputs)
-        for place, block in enumerate(model.blocks):
-            note("stream", x)
-            x = _through(block, f"layers.{place}", x, padding, note)
-        note("stream", x)
-        pooled = model.pool(x, lengths)
-        note("pooled", pooled)
-        if model.hidden is not None:
-            joint = model.pairs(pooled)
-            note("joint", joint)
-            note("hidden", model.hidden(joint))
-        note("logits", model.head(pooled))
+        for name, values in _activations(model, part):
+            largest[name] = max(largest.get(name, 0.0), float(values.abs().max()))
     scale, offset = _raw(model, MARGIN * max(largest.pop("input"), 1e-6) / LARGEST, raw)
     return Ranges(largest, scale, offset)
 
 
-def _through(block: Block, path: str, x: Tensor, padding: Tensor | None, note: Callable[[str, Tensor], None]) -> Tensor:
-    """Return what leaves a block; note what is in it."""
-    u = block.enter(x, padding)
-    y = block.ssm(u)
-    note(f"{path}.u", u)
-    note(f"{path}.y", y)
-    for name in ("gate", "value"):
-        if (layer := getattr(block, name)) is not None:
-            note(f"{path}.{name}", layer(block.gelu(y)))
-    if isinstance(block.ssm, S5Layer):
-        log_poles, B = block.ssm.discretized()
-        for backward in (False, True)[: 1 + block.ssm.bidirectional]:
-            note(f"{path}.state", torch.view_as_real(scan_(u.to(B.dtype) @ B.mT, log_poles.exp(), backward)))
-    return block.leave(x, y)
+def _activations(model: Classifier, part: Sequences) -> Iterator[tuple[str, Tensor]]:
+    """Yield what a model computes of some sequences, by name; the residual stream comes between all blocks."""
+    device = next(model.parameters()).device
+    inputs, lengths = part.x.to(device), None if part.lengths is None else part.lengths.to(device).long()
+    padding = model.padding(inputs, lengths)
+    yield "input", inputs
+    x = model.encoder(inputs)
+    for place, block in enumerate(model.blocks):
+        path, u = f"layers.{place}", block.enter(x, padding)
+        y = block.ssm(u)
+        yield from (("stream", x), (f"{path}.u", u), (f"{path}.y", y))
+        for name in ("gate", "value"):
+            if (layer := getattr(block, name)) is not None:
+                yield f"{path}.{name}", layer(block.gelu(y))
+        if isinstance(block.ssm, S5Layer):
+            log_poles, B = block.ssm.discretized()
+            for backward in (False, True)[: 1 + block.ssm.bidirectional]:
+                states = scan_(u.to(B.dtype) @ B.mT, log_poles.exp(), backward)
+                yield f"{path}.state", torch.view_as_real(states)
+        x = block.leave(x, y)
+    yield "stream", x
+    pooled = model.pool(x, lengths)
+    yield "pooled", pooled
+    if model.hidden is not None:
+        joint = model.pairs(pooled)
+        yield from (("joint", joint), ("hidden", model.hidden(joint)))
+    yield "logits", model.head(pooled)
 
 
 def _raw(model: Classifier, unit: float, raw: Raw | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
