@@ -11,7 +11,6 @@ Finished rows are kept in paper/results/worth.jsonl, so it resumes.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from kept_rows import CHECKPOINTS, RESULTS, Row, content_of, read_rows
+from kept_rows import CHECKPOINTS, RESULTS, Row, content_of, read_rows, write_rows
 
 import ssmprune as sp
 from ssmprune.files import write_atomically
@@ -150,7 +149,7 @@ def rows_of(name: str, root: Path, long: bool, seed: int, finished: list[Row]) -
                     if way == WAYS[0]
                     else from_scratch(task, stages, root, seconds, seed)
                 )
-                row = {"checkpoint": name, "share": share, "time": time, "way": way, "seed": seed, "seconds": seconds}
+                row = {"share": share, "time": time, "way": way, "seed": seed, "seconds": seconds}
                 row |= {"used": process_time() - start, "parameters": parameters(made)}
                 yield row | {
                     "accuracy": evaluate(made, test, engine="compiled").accuracy,
@@ -200,11 +199,10 @@ if __name__ == "__main__":
     parser.add_argument("--long", action="store_true", help="also with the time of the whole model's training")
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
-    rows = read_rows(ROWS)
     for seed, name in product(range(arguments.seeds), arguments.names or NAMES):
-        finished = [row for row in rows if row["checkpoint"] == name]
+        finished = [row for row in read_rows(ROWS) if row["checkpoint"] == name]
         for row in rows_of(name, arguments.data, arguments.long, seed, finished):
-            rows.append({"sha256": content_of(name)} | row)
-            write_atomically(ROWS, "".join(json.dumps(line) + "\n" for line in rows).encode())
+            rows = [*read_rows(ROWS), {"checkpoint": name, "sha256": content_of(name)} | row]  # others may have come
+            write_rows(ROWS, rows)
             write_table(rows)
             print(row, flush=True)

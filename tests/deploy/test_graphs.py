@@ -67,6 +67,7 @@ def _stepped(layer, u):
         ("s4d", 0.7, {}),
         ("s4d", 0.0, {"states": (12, 0), "bidirectional": True, "backward_delay": 1}),
         ("s5", 0.0, {"retrieval": True}),
+        ("s4d", 0.0, {"retrieval": True}),
     ],
 )
 def test_sequence_graphs_run_in_onnxruntime_at_any_length(family, ratio, options, tmp_path):

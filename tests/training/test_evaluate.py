@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 import ssmprune as sp
 from ssmprune.deploy import build, compiled
-from ssmprune.models import checkpoint
+from ssmprune.models import checkpoint, s5_kernel
 from ssmprune.models.classifier import Classifier, measure_statistics
 from ssmprune.models.config import Config
 from ssmprune.tasks.task import Split
@@ -35,6 +36,17 @@ def test_statistics_are_averages_over_the_batches(batches):
     norm = model.layers[0].norm
     assert torch.allclose(norm.running_mean, torch.stack([f.mean(0) for f in features]).mean(0), atol=1e-6)
     assert torch.allclose(norm.running_var, torch.stack([f.var(0) for f in features]).mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("numbers", [16, 100])  # of 4 features: less than a sequence of 7 steps, less than 5 of them
+def test_statistics_are_of_whole_batches_however_evaluation_cuts_them(batches, numbers, monkeypatch):
+    whole = Classifier(CONFIG)
+    cut = copy.deepcopy(whole)
+    measure_statistics(whole, batches)
+    monkeypatch.setattr(s5_kernel, "NUMBERS_AT_ONCE", numbers)
+    measure_statistics(cut, batches)
+    for (name, expected), given in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
+        torch.testing.assert_close(given, expected, msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_nothing_but_statistics_changes(batches):

@@ -178,7 +178,7 @@ class Classifier(nn.Module):
 
     def pairs(self, x: Tensor) -> Tensor:
         """Return both documents of each pair beside their difference and product, (pairs, 4 width)."""
-        a, b = x[: len(x) // 2], x[len(x) // 2 :]  # not `chunk`, at which torch's ONNX exporter stops
+        a, b = torch.unflatten(x, 0, (2, -1)).unbind(0)  # not `chunk` or slices, at which torch's ONNX exporter stops
         return torch.cat([a, b, a - b, a * b], dim=-1)
 
     def encode(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -328,7 +328,7 @@ class BatchNorm(nn.Module):
 
 
 @torch.no_grad()
-def measure_statistics(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor | None]]) -> None:
+def measure_statistics(model: Classifier, batches: Iterable[tuple[Tensor, Tensor | None]]) -> None:
     """Set the mean and variance of every batch norm to their averages over `batches` of inputs and lengths.
 
     Running averages are of models that training has left behind, and of few examples where batches are small. Errors
@@ -344,7 +344,8 @@ def measure_statistics(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor 
             for norm in norms:
                 norm.train()
                 norm.momentum = 1 / count  # the running average becomes that of all batches so far
-            model(x, lengths)
+            for stage in model.stages(x, lengths):  # a whole batch at a time, which evaluation may cut
+                x = stage(x)
     finally:
         model.train(was_training)
         for norm, momentum in norms.items():
