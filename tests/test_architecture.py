@@ -17,11 +17,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_620, 1_600, 130
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_300, 1_600, 130
 LARGER_ROOMS = {
-    "cli": 1_670,  # with `verify`, and `deploy` in floats and in whole numbers
-    "deploy": 1_750,  # with `verify`, and with pages for browsers
-    "adapters": 1_655,  # with the families that take new states
+    "cli": 1_645,  # with `verify`, and `deploy` in floats and in whole numbers
+    "deploy": 1_670,  # with `verify`, and with pages for browsers
+    "adapters": 1_625,  # with the families that take new states
 }
 LINES_OF_A_FUNCTION, ARGUMENTS = 60, 7
 OF_THE_ENTRANCE = {"pruning.py:prune": 9}  # the one call of most users; each argument is a decision of theirs

@@ -59,6 +59,8 @@ LINES = [
     ("prune model.safetensors --ratio inf --plan out", "inf"),
     ("prune model.safetensors --ratio 0.5 --cap 2 --plan out", "2"),
     ("prune model.safetensors --ratio 0.5 --cap much --plan out", "much"),
+    ("prune model.safetensors --ratio 0.5 --width half --plan out", "expected a share from 0 to 1"),
+    ("deploy model.safetensors --ratio 0.5 --width none --out out", "got 'none'"),
     ("prune model.safetensors --ratio 0.5 --round-to 0 --plan out", "0"),
     ("prune model.safetensors --ratio 0.5 --round-to 1.5 --plan out", "1.5"),
     ("train smnist --out run --data data --seed x", "'x'"),

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.console import Group
 
 from .. import budgets, tasks
@@ -77,7 +77,16 @@ class InspectOptions(Options):
     unstable: Unstable = "refuse"
 
 
-Width = float | Literal["auto"] | None
+def parse_width(_: Any, tokens: Sequence[Token]) -> float | str:
+    """Read a share, or "auto"."""
+    text = tokens[0].value
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        raise ValueError(f'expected a share from 0 to 1, or "auto"; got {text!r}.') from None
+
+
+Width = Annotated[float | Literal["auto"] | None, Parameter(converter=parse_width)]
 
 
 @dataclass(frozen=True, kw_only=True)
