@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 import numpy as np
 
 from .arrays import Real, is_number
-from .calibration.data import Sequences, count, in_slices, take
+from .calibration.data import Sequences, compares_pairs, count, in_slices, take
 from .core.moments import moment_bytes
 from .errors import InputError, need, need_torch
 from .methods.allocation import kept_count
@@ -459,15 +459,15 @@ class max_error(_Compared):
 
     def prepare(self, pruning: Pruning[Model], /) -> Pruning[Model]:
         """Hold sequences out of the calibration data, unless inputs were given."""
+        pairs = compares_pairs(pruning.model)
         if self.given:
+            self.sequences = take(self.sequences, None, pairs=pairs)
             return pruning
         seen: list[Sequences] = []
         if pruning.batches is not None:
-            from .calibration.record import takes_lengths
             from .calibration.refit import split
 
-            model: Any = pruning.model
-            seen, self.sequences = split(pruning.batches, pairs=takes_lengths(model) and model.config.retrieval)
+            seen, self.sequences = split(pruning.batches, pairs=pairs)
         if not self.sequences:
             raise InputError(
                 "max_error compares answers to inputs that are held out of the calibration data: give at least two "

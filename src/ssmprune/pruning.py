@@ -20,7 +20,7 @@ import numpy as np
 from .adapters import Adapter, Layer, layers_of
 from .adapters.families import mark_pruned
 from .arrays import Index
-from .calibration.data import SEQUENCES, Sequences, take
+from .calibration.data import SEQUENCES, Sequences, compares_pairs, take
 from .core.elimination import elimination_bytes
 from .core.moments import Moments, moment_bytes, white_noise
 from .core.system import DiagonalSystem, states_have
@@ -287,7 +287,8 @@ class Pruning(Generic[Model]):
             )
         self.systems = read(self.model, unstable=self.unstable, adapter=self.adapter)
         self.limits.check(self.systems)
-        self.batches = None if self.data is None else take(self.data, self.sequences)
+        pairs = compares_pairs(self.model)
+        self.batches = None if self.data is None else take(self.data, self.sequences, pairs=pairs)
         if self.width and self.batches is None:
             raise InputError(
                 "Features are chosen and their readers re-fitted on data: give data (on the command line --calibrate) "

@@ -8,6 +8,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import ssmprune as sp
 from calibrated import model, refit_on_data
 from ssmprune.calibration.data import take
+from ssmprune.models.classifier import Classifier
+from ssmprune.models.config import Config
 from ssmprune.training.calibration_inputs import load_unlabelled
 
 X = torch.randn(12, 40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -45,6 +47,29 @@ def test_labels_are_ignored(family, data):
     net = model(family)
     expected = sp.Pruning(net, data=[X]).plan(0.5)
     assert_same(sp.Pruning(net, data=data).plan(0.5), expected)
+
+
+def test_pairs_stay_together_however_many_are_taken():
+    net = Classifier(Config("s5", 2, 3, width=4, states=(5,), retrieval=True))
+    lengths = torch.arange(29, 41)
+    work = sp.Pruning(net, data=[sp.Sequences(X, lengths)] * 2, sequences=14)
+    partners = [(k, 6 + k) for k in [*range(6), 0]]  # of a batch of twelve
+    assert [batch.lengths.tolist() for batch in work.batches] == [[29 + a, 29 + b] for a, b in partners]
+    assert all(torch.equal(batch.x, X[list(pair)]) for batch, pair in zip(work.batches, partners, strict=True))
+    with pytest.raises(sp.InputError, match="even number of documents"):
+        sp.Pruning(net, data=[X[:5]])
+
+
+def test_an_error_of_answers_is_that_of_the_pairs():
+    torch.manual_seed(0)
+    net = Classifier(Config("s5", 2, 3, width=4, states=(9,), retrieval=True)).double().eval()
+    small = sp.prune(net, 0.5)
+    with torch.no_grad():
+        wanted, given = net(X), small(X)
+    budget, work = sp.max_error(0.1, [X]), sp.Pruning(net)
+    expected = float((given - wanted).square().sum() / wanted.square().sum())
+    assert budget.prepare(work) is work
+    assert budget.measure(small, work) == pytest.approx(expected, rel=1e-9)
 
 
 def test_lengths_are_taken_by_name_alone():

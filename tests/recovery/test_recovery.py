@@ -240,6 +240,39 @@ def test_padding_is_left_out_where_answers_do_not_depend_on_it(bidirectional, pa
         torch.testing.assert_close(answers, as_given, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_partners_stay_together_and_are_judged_together(with_lengths):
+    torch.manual_seed(0)
+    config = Config("s5", 2, 3, width=6, states=(12, 12), retrieval=True, pooling="last")
+    model, (x, lengths) = Classifier(config).eval(), padded()
+    data = [sp.Sequences(*of) for of in zip(x.split(32), lengths.split(32), strict=True)]
+    data = data if with_lengths else [batch.x for batch in data]
+    given = []
+    for batch in data:
+        both, answers = (
+            (batch if with_lengths else sp.Sequences(batch)).x,
+            model(*batch) if with_lengths else model(batch),
+        )
+        given += [(a[0].tolist(), b[0].tolist(), y.tolist()) for a, b, y in zip(*both.split(16), answers, strict=True)]
+    small = sp.prune(model, 0.8)
+    trial = Recovery(small, model, data)
+    seen = [(batch, answer_together(model, batch)) for batch in trial.batches] + trial.held_out
+    found = [
+        (a[0].tolist(), b[0].tolist(), y.tolist())
+        for batch, answers in seen
+        for a, b, y in zip(batch.x[::2], batch.x[1::2], answers, strict=True)
+    ]
+    for before, after in zip(sorted(given), sorted(found), strict=True):
+        assert before[:2] == after[:2]
+        assert before[2] == pytest.approx(after[2], rel=1e-4, abs=1e-5)
+
+
+def answer_together(model, batch):
+    """A slow twin: each pair by itself."""
+    pairs = range(0, len(batch.x), 2)
+    return torch.cat([model(*batch.rows(slice(first, first + 2))) for first in pairs])
+
+
 def test_time_is_limited():
     model = classifier()
     outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1e-9, steps=50)

@@ -38,10 +38,18 @@ class Sequences(NamedTuple):
         return Sequences(self.x[which], None if self.lengths is None else self.lengths[which])
 
 
-def take(batches: Iterable[Any], sequences: int | None = SEQUENCES, most_bytes: float = math.inf) -> list[Sequences]:
+def take(
+    batches: Iterable[Any],
+    sequences: int | None = SEQUENCES,
+    most_bytes: float = math.inf,
+    *,
+    pairs: bool = False,
+) -> list[Sequences]:
     """Return the inputs alone, as tensors, of the first `sequences` sequences; None takes all.
 
     No more batches are drawn than needed, and none after `most_bytes` are full.
+    pairs: the model compares pairs, and a batch is the first members of all, then the second; then each pair becomes a
+        batch of its own, so that whatever is cut, held out or joined later leaves partners together.
 
     >>> import torch
     >>> loader = ((torch.zeros(30, 784, 1), "labels") for _ in range(1000))
@@ -57,8 +65,9 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES, most_bytes: 
     need_torch()
     taken: list[Sequences] = []
     left = sequences
-    for batch in batches:
-        inputs = _inputs(batch).rows(slice(left))
+    given = map(_inputs, batches)
+    for batch in (pair for both in given for pair in _pairs(both)) if pairs else given:
+        inputs = batch.rows(slice(left))
         if len(inputs.x):
             taken.append(inputs)
         most_bytes -= inputs.x.nbytes
@@ -73,6 +82,19 @@ def take(batches: Iterable[Any], sequences: int | None = SEQUENCES, most_bytes: 
 def count(batches: Iterable[Sequences]) -> int:
     """Return the number of sequences in batches."""
     return sum(len(batch.x) for batch in batches)
+
+
+def compares_pairs(model: Any) -> bool:
+    """Say whether a model is one of ours that compares pairs of sequences."""
+    return getattr(getattr(model, "config", None), "retrieval", None) is True
+
+
+def _pairs(batch: Sequences) -> Iterator[Sequences]:
+    half, odd = divmod(len(batch.x), 2)
+    if odd:
+        raise InputError(f"Expected an even number of documents (pairs to compare), got {len(batch.x)}.")
+    for first in range(half):
+        yield batch.rows([first, half + first])
 
 
 def in_slices(batches: Iterable[Sequences]) -> Iterator[Sequences]:

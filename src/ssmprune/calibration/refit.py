@@ -24,8 +24,8 @@ from ..core.system import DiagonalSystem
 from ..errors import InputError
 from ..planning.plan import Plan
 from .collect import MomentSums
-from .data import Sequences, count, in_slices
-from .record import Call, Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run, takes_lengths
+from .data import Sequences, compares_pairs, count, in_slices
+from .record import Call, Walk, answer, evaluating, order_of_layers, refuse_what_cannot_run
 
 Sums: TypeAlias = list[MomentSums]  # two: of what is to be fitted, and of what is held out
 Readouts: TypeAlias = dict[str, tuple[Complex, Real]]  # the new C of a layer and what to add to its D
@@ -50,8 +50,7 @@ def refit_in_sequence(
     more, those held out choose the ridge and are then fitted as well.
     """
     refuse_what_cannot_run(model)
-    pairs = takes_lengths(model) and model.config.retrieval
-    seen, held_out = (list(in_slices(part)) for part in split(batches, pairs=pairs))
+    seen, held_out = (list(in_slices(part)) for part in split(batches, pairs=compares_pairs(model)))
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)

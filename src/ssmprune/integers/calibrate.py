@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -30,15 +31,17 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
     assert model.grid is not None
     grid = replace(model.grid, ranges=find_ranges(model, batches, raw))
     model.grid = grid
-    reference, first = Reference(whole_of(model)), batches[0]
-    few = first.rows(slice(max(2, CHECKED // first.x.shape[1]) // 2 * 2))
-    ours = reference(reference.whole.units.samples(few.x.cpu().numpy()), few.lengths).argmax(-1)
-    floats = answer(model, few)
-    assert floats is not None
-    same = int((ours == floats.argmax(-1).cpu().numpy()).sum())
+    reference, parts = Reference(whole_of(model)), list(in_slices(batches))
+    few = parts[: max(1, int((np.cumsum([part.x.shape[0] * part.x.shape[1] for part in parts]) <= CHECKED).sum()))]
+    same = []
+    for part in few:
+        ours = reference(reference.whole.units.samples(part.x.cpu().numpy()), part.lengths).argmax(-1)
+        floats = cast(Tensor, answer(model, part))  # a classifier's is never None
+        same += (ours == floats.argmax(-1).numpy(force=True)).ravel().tolist()
     model.record(
-        f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {len(few.x)} of them "
-        f"{reference.saturated} of {reference.activations} numbers saturate, {same} of {ours.size} answers are the same"
+        f"in whole numbers by the ranges of {count(batches)} sequences times {MARGIN}: on {count(few)} of them "
+        f"{reference.saturated} of {reference.activations} numbers saturate, {sum(same)} of {len(same)} answers are "
+        "the same"
     )
     model.grid = grid  # with the ranges, which go whenever something is recorded
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..arrays import Index, Real
 from ..calibration.collect import collect
-from ..calibration.data import SEQUENCES, Sequences, count, in_slices, take
+from ..calibration.data import SEQUENCES, Sequences, compares_pairs, count, in_slices, take
 from ..core.moments import Moments
 from ..errors import InputError, one_of
 from ..integers.calibrate import Raw, compute_in_integers
@@ -77,7 +77,7 @@ def quantize(
         )
     if arithmetic == "float" and raw is not None:
         raise InputError('raw says what samples of 16 bits stand for; it needs arithmetic="integer".')
-    batches = [] if data is None else take(data, sequences)
+    batches = [] if data is None else take(data, sequences, pairs=compares_pairs(model))
     if model.grid is not None and model.grid.bits == bits and model.whole_numbers() is not None:
         rounded = copy.deepcopy(model).eval()  # rounding what is rounded would only move the scales
         rounded.grid = replace(model.grid, ranges=None)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..adapters import Adapter, layers_of
-from ..calibration.data import Sequences, count, take
+from ..calibration.data import Sequences, compares_pairs, count, take
 from ..calibration.record import answer, refuse_what_cannot_run
 from ..errors import InputError, one_of
 from ..models.classifier import Classifier
@@ -181,7 +181,7 @@ class Recovery(Generic[Model]):
         self._refuse_swapped(adapter)
         self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
         sees_padding = [not isinstance(each, Classifier) or each.config.sees_padding for each in (small, model)]
-        given = batches(data, padded=any(sees_padding))
+        given = batches(data, padded=any(sees_padding), pairs=compares_pairs(model))
         most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
         order = np.random.default_rng(seed).permutation(len(given))
         spared = max(1, round(min(HELD_OUT * len(given), most)))
@@ -379,14 +379,15 @@ class Recovery(Generic[Model]):
         return outcome
 
 
-def batches(data: Iterable[Any], *, padded: bool = True) -> list[Sequences]:
+def batches(data: Iterable[Any], *, padded: bool = True, pairs: bool = False) -> list[Sequences]:
     """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches.
 
     padded: what follows the length of a sequence stays; otherwise sequences of similar length are batched without it.
+    pairs: the sequences of a pair, as a model takes them, follow each other in the batches.
     """
-    joined = _join(take(data, None, HELD_BYTES))
+    joined = _join(take(data, None, HELD_BYTES, pairs=pairs))
     if not padded:
-        joined = [run for long in joined for run in _without_padding(long)]
+        joined = [run for long in joined for run in _without_padding(long, 1 + pairs)]
     size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
     cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
     if len(cut) < 2:
@@ -413,11 +414,15 @@ def _join(given: list[Sequences]) -> list[Sequences]:
     return joined
 
 
-def _without_padding(sequences: Sequences) -> list[Sequences]:
-    """Sort by length, and cut runs of a few batches at their longest sequence: of a text most may be padding."""
+def _without_padding(sequences: Sequences, together: int) -> list[Sequences]:
+    """Sort by length, and cut runs of a few batches at their longest sequence: of a text most may be padding.
+
+    together: how many sequences that follow each other stay together.
+    """
     if sequences.lengths is None:
         return [sequences]
-    order = sequences.lengths.argsort(descending=True, stable=True)
+    longest = sequences.lengths.view(-1, together).amax(1)
+    order = torch.arange(len(sequences.x)).view(-1, together)[longest.argsort(descending=True, stable=True)].flatten()
     runs = [sequences.rows(rows) for rows in torch.split(order, RUN)]
     return [Sequences(x[:, : int(lengths.max())], lengths) for x, lengths in runs if lengths is not None]
 
@@ -439,7 +444,9 @@ def one_cycle(share: float) -> float:
 
 
 def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
-    """Return a model's answers, without those at steps that are padding."""
+    """Return a model's answers, without those at steps that are padding; of pairs the batch has one after the other."""
+    if compares_pairs(model):
+        sequences = sequences.rows(torch.arange(len(sequences.x)).view(-1, 2).T.flatten())
     output = answer(model, sequences)
     if output is None:
         raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
