@@ -17,9 +17,9 @@ SOURCE = Path(__file__).parent.parent / "src" / "ssmprune"
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 PICTURE = PAGE.with_name("rooms.svg")
 
-LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_330, 1_600, 130
+LINES, LINES_OF_A_ROOM, FILES_AT_MOST = 18_390, 1_600, 130
 LARGER_ROOMS = {
-    "cli": 1_645,  # with `verify`, and `deploy` in floats and in whole numbers
+    "cli": 1_660,  # with `verify`, and `deploy` in floats and in whole numbers
     "deploy": 1_670,  # with `verify`, and with pages for browsers
     "adapters": 1_625,  # with the families that take new states
 }

@@ -482,3 +482,37 @@ def test_of_many_searches_at_most_one_in_ten_finds_a_model_that_loses_too_much(s
     assert binomtest(too_much, len(searches), 0.1, alternative="greater").pvalue > 0.01
     assert flat or ratio > 0.25  # knees are at 0.5 on average
     assert find(None)[1] > 0.4 * len(searches)  # the measured loss keeps no promise
+
+
+def recovered_chain(ratio, states=(8, 8), **options):
+    """What a chain of recoveries that change nothing returns after a search that ended at `ratio`."""
+    torch.manual_seed(0)
+    net = Classifier(Config("s5", 2, 3, width=6, states=states)).eval()
+    work = sp.Pruning(net, data=[torch.randn(40, 20, 2)], **options)
+    budget = sp.max_loss(1, lambda small: 0.9)
+    start = budgets.Found(ratio, work.plan(ratio), {budget: 0.0}, work)
+    learnt = []
+    return [*start.recoveries(lambda small: learnt.append(small) or small)], learnt
+
+
+def test_what_is_pruned_after_a_recovery_alone_is_said_to_be_pruned():
+    chain, _ = recovered_chain(0.0, width="auto")
+    parameters = [sum(p.numel() for p in found.model.parameters()) for found in chain]
+    assert parameters == sorted(set(parameters), reverse=True)
+    assert len(parameters) == 1 + len(budgets.STRIDES)
+    assert "allows no pruning" in chain[0].notes[0]
+    assert all("came to" in found.notes[0] for found in chain[1:])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "options", "states"),
+    [
+        (1.0, {}, [(1, 1)]),
+        (0.5, {"limits": sp.Limits(round_to=8)}, [(8, 4), (4, 4)]),  # of pairs of states
+        (0.25, {"limits": sp.Limits(["layers.0.ssm"], round_to=8)}, [(8, 8), (8, 4)]),
+    ],
+)
+def test_recoveries_end_where_nothing_more_can_go(ratio, options, states):
+    chain, learnt = recovered_chain(ratio, **options)
+    assert [found.model.config.states for found in chain] == states
+    assert len(learnt) == len(states)

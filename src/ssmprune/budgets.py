@@ -143,6 +143,7 @@ class Found(Generic[Model]):
     pruning: Pruning[Model]
     finish: Finish | None = None
     allowing: tuple[Budget, ...] = ()  # where nothing is pruned: those that would allow it
+    further: bool = False  # it was pruned again after a recovery
 
     @cached_property
     def model(self) -> Model:
@@ -177,22 +178,30 @@ class Found(Generic[Model]):
         """Yield the pruned model after it has learnt; then, where a loss was searched, pruned further after that.
 
         What has learnt again can lose more than what was pruned alone. Each model is made of the one before, finished
-        and measured; stop at the first that breaks a budget, as the search did.
+        and measured; stop at the first that breaks a budget, as the search did. Where a stride takes nothing, the next
+        is longer.
         """
-        pruning, model = self.pruning, self.pruning.shrink(self.plan)
-        further = any(budget.grows_with_ratio for budget in self.values) and pruning.limits.caps in (None, 1)
-        for left in (1.0, *(STRIDES if further else ())):  # a cap is a share of the whole model's layers
-            if left < 1:
-                width = pruning.width and "auto"  # features that were to go are gone
-                work = replace(pruning, model=model, width=width, data=pruning.batches, sequences=None)
-                model = work.shrink(work.plan(1 - left))
-            model = learn(model)
-            yield self.remeasure(model if self.finish is None else self.finish(model, pruning.batches))
+        pruning, left = self.pruning, 1.0
+        model = learn(pruning.shrink(self.plan))
+        yield self._finished(model)
+        if not any(budget.grows_with_ratio for budget in self.values) or pruning.limits.caps not in (None, 1):
+            return  # a cap is a share of the whole model's layers
+        width = pruning.width and "auto"  # features that were to go are gone
+        for stride in STRIDES:
+            left *= stride
+            work = replace(pruning, model=model, width=width, data=pruning.batches, sequences=None)
+            small = work.shrink(work.plan(1 - left))
+            if megabytes_of(small) < megabytes_of(model):
+                model, left = learn(small), 1.0
+                yield replace(self._finished(model), further=True)
+
+    def _finished(self, model: Model) -> Found[Model]:
+        return self.remeasure(model if self.finish is None else self.finish(model, self.pruning.batches))
 
     def _describe(self, budget: Budget) -> str:
-        if budget in self.allowing:
+        if budget in self.allowing and not self.further:
             return f"{budget.name} {budget.limit:g} by itself allows more"
-        return budget.describe(self.values[budget], self.pruning, pruned=self.ratio > 0)
+        return budget.describe(self.values[budget], self.pruning, pruned=self.ratio > 0 or self.further)
 
 
 def search(budgets: Sequence[Budget], pruning: Pruning[Model], finish: Finish | None = None) -> Found[Model]:
@@ -484,7 +493,7 @@ class max_error(_Compared):
 
         refuse_what_cannot_run(model)
         with torch.no_grad(), evaluating(model):
-            given = [answer(model, sequences) for sequences in in_slices(self.sequences)]
+            given = [answer(model, sequences) for sequences in in_slices(self.sequences, model)]
         if any(answered is None for answered in given):
             raise InputError(f"max_error compares answers that are tensors; {type(model).__name__} gives others.")
         return given

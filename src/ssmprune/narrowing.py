@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -193,8 +194,9 @@ class Narrowing:
         """Split the data into what is fitted and what is held out."""
         self.model = model
         seen, held_out = split(enough(batches), pairs=model.config.retrieval)
-        self.fitted, self.held_out = len(list(in_slices(seen))), count(held_out)
-        self.slices = [_for_model(model, sequences) for sequences in in_slices([*seen, *held_out])]
+        slices = [list(in_slices(part, model)) for part in (seen, held_out)]
+        self.fitted, self.held_out = len(slices[0]), count(held_out)
+        self.slices = [_for_model(model, sequences) for sequences in chain(*slices)]
         self.counted = [_counted(sequences) for sequences in self.slices]
 
     @cached_property

@@ -75,9 +75,12 @@ def test_without_a_compiler_pruning_reports_no_speed(ssmprune, checkpoint, tmp_p
     assert "per second" not in shown
 
 
-def test_a_model_that_hardly_needs_its_states_is_noted(ssmprune, checkpoint, tmp_path):
+@pytest.mark.parametrize("retrieval", [False, True])
+def test_a_model_that_hardly_needs_its_states_is_noted(ssmprune, checkpoint, tmp_path, retrieval):
     """Where the layers' C is next to nothing, what passes by D and around them stays."""
     path, inputs, model = tmp_path / "idle.safetensors", tmp_path / "inputs.npy", sp.load(checkpoint)
+    if retrieval:
+        model = Classifier(dataclasses.replace(model.config, retrieval=True)).eval()
     np.save(inputs, np.random.default_rng(0).normal(size=(20, 30, 3)))
     for layer in model.layers:
         layer.ssm.C.data *= 1e-3

@@ -227,9 +227,13 @@ def test_an_interrupted_chain_of_recoveries_finds_its_way_back(ssmprune, toy, tm
         patch.setattr(Recovery, "run", interrupted)
         assert ssmprune(*toy("out")).returncode == 130
     assert names(tmp_path)[:2] == ["out.recovery", "out.recovery1"]
+    stale = (tmp_path / "out.recovery1").read_bytes()
     assert ssmprune(*toy("out")).returncode == 0
     assert not list(tmp_path.glob("*.recovery*"))
     assert same(tmp_path / "out" / "toy.safetensors", tmp_path / "whole" / "toy.safetensors")
+    (tmp_path / "other.recovery1").write_bytes(stale)  # of another run, whose first recovery is no longer there
+    assert ssmprune(*toy("other"), "--sequences", 30).returncode == 0
+    assert not list(tmp_path.glob("*.recovery*"))
 
 
 def test_a_budget_of_memory_is_that_of_the_rounded_model(ssmprune, place, tmp_path, no_graph):

@@ -132,6 +132,11 @@ def test_what_cannot_be_exported_is_refused(options, message, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_pairs_are_refused_where_their_number_would_be_fixed(tmp_path):
+    with pytest.raises(sp.InputError, match="write ONNX"):
+        export_torch(model("s5", 0.0, retrieval=True), tmp_path / "model.pt2")
+
+
 @pytest.mark.parametrize("family", ["s5", "s4d"])
 def test_graphs_are_hardly_larger_than_checkpoints(family, tmp_path):
     torch.manual_seed(0)

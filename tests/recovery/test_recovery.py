@@ -130,14 +130,14 @@ def test_a_rate_that_was_too_high_is_lowered(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RETREAT", 1e-3)
     model = classifier()
     small, state = sp.prune(model, 0.5), tmp_path / "state"
-    outcome = Recovery(small, model, inputs()).run(steps=40)
+    outcome = Recovery(small, model, inputs(10)).run(steps=40)
     assert outcome.after.damage < outcome.before.damage
     assert outcome.steps == 40
     with monkeypatch.context() as patch:
         patch.setattr(Recovery, "_learn", killing_at(26))  # after the retreat, which a resumed recovery has to know of
         with pytest.raises(Killed):
-            Recovery(small, model, inputs()).run(steps=40, state=state)
-    assert same(Recovery(small, model, inputs()).run(steps=40, state=state).model, outcome.model)
+            Recovery(small, model, inputs(10)).run(steps=40, state=state)
+    assert same(Recovery(small, model, inputs(10)).run(steps=40, state=state).model, outcome.model)
 
 
 def test_weights_that_became_nan_do_not_spoil_the_second_half(monkeypatch):
@@ -201,7 +201,8 @@ def test_a_seed_decides_and_the_given_models_stay_unchanged(monkeypatch):
 
 @pytest.mark.parametrize(("length", "size"), [(100, 32), (1024, 32), (2048, 16), (8000, 8), (16_000, 8)])
 def test_batches_of_long_sequences_are_smaller(length, size):
-    assert {len(batch.x) for batch in batches([torch.zeros(256, length, 1)])} == {size}
+    learnt, held_out = batches([torch.zeros(320, length, 1)], seed=0)
+    assert {len(batch.x) for batch in learnt} == {len(batch.x) for batch in held_out} == {size}
 
 
 def padded(count=96, length=64):
@@ -212,14 +213,20 @@ def padded(count=96, length=64):
 
 
 def test_sequences_are_batched_by_length_without_their_padding():
-    data = padded()
-    cut = batches([data], padded=False)
+    data = padded(256)
+    parts = batches([data], seed=0, padded=False)
+    cut = [batch for part in parts for batch in part]
     rows = [x[:length] for batch in cut for x, length in zip(*batch, strict=True)]
     expected = [x[:length] for x, length in zip(*data, strict=True)]
     assert sorted(row.flatten().tolist() for row in rows) == sorted(row.flatten().tolist() for row in expected)
     steps, used = sum(batch.x.shape[0] * batch.x.shape[1] for batch in cut), int(data.lengths.sum())
     assert used <= steps < 0.8 * data.x.shape[0] * data.x.shape[1]
-    assert all(len(batch.x) % 2 == 0 for batch in cut)
+    held_out = torch.cat([batch.lengths for batch in parts[1]])
+    assert len(held_out) == 26  # of 256, and of all lengths
+    assert held_out.min() < 20
+    assert held_out.max() > 44
+    held = {storage.data_ptr(): storage.nbytes() for storage in (batch.x.untyped_storage() for batch in cut)}
+    assert sum(held.values()) == 4 * 2 * steps  # padding is not held either
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -296,7 +303,7 @@ def test_a_slow_machine_takes_fewer_steps_and_ends_in_time(monkeypatch):
     rates = []
     monkeypatch.setattr(module, "one_cycle", lambda share: rates.append(share) or 0.1)
     model = classifier()
-    outcome = Recovery(sp.prune(model, 0.8), model, inputs()).run(minutes=1)
+    outcome = Recovery(sp.prune(model, 0.8), model, inputs(10)).run(minutes=1)
     assert outcome.finished
     assert 55 <= outcome.steps <= 61
     assert outcome.seconds <= 61

@@ -67,7 +67,7 @@ def collect_states(
     layers, total = layers_of(model, adapter), count(batches)
     sums = {path: MomentSums(system, total, every) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
-        for sequences in in_slices(batches):
+        for sequences in in_slices(batches, model):
             record(model, sequences, layers, {path: layer_sums.add for path, layer_sums in sums.items()})
     return {path: layer_sums.moments() for path, layer_sums in sums.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..arrays import is_count
@@ -97,12 +98,27 @@ def _pairs(batch: Sequences) -> Iterator[Sequences]:
         yield batch.rows([first, half + first])
 
 
-def in_slices(batches: Iterable[Sequences]) -> Iterator[Sequences]:
-    """Cut batches into slices of a few sequences, an even number of them, since retrieval models compare pairs."""
+def in_slices(batches: Iterable[Sequences], model: Any) -> Iterator[Sequences]:
+    """Cut batches for a model into slices of a few sequences; where it compares pairs, join what `take` took apart."""
+    if compares_pairs(model):
+        singles = (pair for batch in batches for pair in _pairs(batch))
+        for _, group in groupby(singles, key=lambda pair: (pair.x.shape, pair.lengths is None)):
+            alike = list(group)
+            size = max(1, STEPS_AT_ONCE // alike[0].x.shape[1] // 2)
+            for start in range(0, len(alike), size):
+                xs, lengths = zip(*alike[start : start + size], strict=True)
+                yield Sequences(_as_halves(xs), None if lengths[0] is None else _as_halves(lengths))
+        return
     for batch in batches:
         size = max(2, STEPS_AT_ONCE // batch.x.shape[1]) // 2 * 2
         for start in range(0, len(batch.x), size):
             yield batch.rows(slice(start, start + size))
+
+
+def _as_halves(pairs: Iterable[Tensor]) -> Tensor:
+    import torch
+
+    return torch.stack(tuple(pairs), 1).flatten(0, 1)
 
 
 def _inputs(batch: Any) -> Sequences:

@@ -50,7 +50,7 @@ def refit_in_sequence(
     more, those held out choose the ridge and are then fitted as well.
     """
     refuse_what_cannot_run(model)
-    seen, held_out = (list(in_slices(part)) for part in split(batches, pairs=compares_pairs(model)))
+    seen, held_out = (list(in_slices(part, model)) for part in split(batches, pairs=compares_pairs(model)))
     kept = {path: system.select(plan.keep[path]) for path, system in systems.items()}
     with torch.no_grad(), evaluating(model):
         pruned = _PrunedCopy(model, plan, adapter)

@@ -18,7 +18,7 @@ from ..models import load, save
 from ..tasks import cards
 from .options import CalibrationOptions, Checkpoint, Options, Out, parse_whole_number, prepare
 from .output import WRONG, Report, literal, say, table
-from .pruning import PruningOptions, Width, find_plan, recover_found, report_certificates
+from .pruning import PruningOptions, Width, find_plan, forget_recoveries, recover_found, report_certificates
 
 if TYPE_CHECKING:
     from ..models.classifier import Classifier
@@ -204,6 +204,8 @@ def deploy(checkpoint: Checkpoint, /, options: DeployOptions) -> Report:
         after |= {f"{name}_bytes": size for name in ("compiled", "stack") if (size := in_c[f"{name} bytes"])}
         after["checkpoint_bytes"] = sizes[written.name]
         cards.write_card(written, card | {"files": sizes})
+    if options.recover:
+        forget_recoveries(folder)
     files = [{"file": path.name, "bytes": path.stat().st_size} for path in sorted(folder.iterdir())]
     more = [*([bounds.readable] if bounds else []), *map(literal, found.notes), table(str(folder), files)]
     return Report(card | {"files": sizes, "out": str(folder)}, Group(_compare(card), *more))

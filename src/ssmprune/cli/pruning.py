@@ -17,6 +17,7 @@ from rich.console import Group
 from .. import budgets, tasks
 from ..arrays import Real
 from ..budgets import Finish, Found, certify_model, search, upwards
+from ..calibration.data import in_slices
 from ..core.system import DiagonalSystem
 from ..errors import InputError, one_of
 from ..files import check_writable, existing
@@ -254,6 +255,8 @@ def prune(checkpoint: Checkpoint, /, options: PruneOptions = PruneOptions()) -> 
     if options.out is None:
         return report
     _save(found.model, pruning.model, checkpoint, options.out)
+    if options.recover:
+        forget_recoveries(options.out)
     report += _measure_gains(pruning.model, found.model, timed_sequence(checkpoint, pruning.model, pruning.batches))
     return report + _note_needless_states(pruning)
 
@@ -378,12 +381,14 @@ def recover_found(
     further: also what is pruned further then, and recovered again, as long as budgets are kept.
     """
     inputs = replace(options.calibration, sequences=RECOVERY_SEQUENCES).load(checkpoint) or []
-    states: list[Path] = []  # all are left until the end, so that the same command finds its way back
+    states = _recovery_states(out)
     outcomes: list[Recovered[Classifier]] = []
+    if not states[0].exists():
+        forget_recoveries(out)  # later ones are of another run
 
     def learn(small: "Classifier") -> "Classifier":
-        states.append(out.with_name(f"{out.name}.recovery{len(states) or ''}"))
-        outcomes.append(_learn(small, found.pruning.model, inputs, options.minutes, states[-1]))
+        state = states[len(outcomes)]
+        outcomes.append(_learn(small, found.pruning.model, inputs, options.minutes, state))
         return outcomes[-1].model
 
     best, recovered = found, None
@@ -394,9 +399,17 @@ def recover_found(
         best, recovered = after, outcomes[-1]
         if not further:
             break
-    for state in states:
-        state.unlink(missing_ok=True)
     return best, recovered
+
+
+def forget_recoveries(out: Path) -> None:
+    """Remove what recoveries resume from: once their model is written, as until then the same command needs it."""
+    for state in _recovery_states(out):
+        state.unlink(missing_ok=True)
+
+
+def _recovery_states(out: Path) -> list[Path]:
+    return [out.with_name(f"{out.name}.recovery{number or ''}") for number in range(1 + len(budgets.STRIDES))]
 
 
 def _learn(
@@ -453,9 +466,10 @@ def _note_needless_states(pruning: "Pruning[Classifier]") -> Report:
     large = stored_bytes(pruning.model) > SOON_COMPILED
     if pruning.batches is None or large or pruning.width or pruning.limits != Limits([], 1.0, "layer", 1):
         return Report({}, Group())
-    x, lengths = pruning.batches[0]
+    models = pruning.model, pruning.shrink(pruning.plan(1.0))
     with torch.no_grad():
-        before, after = (model(x, lengths) for model in (pruning.model, pruning.shrink(pruning.plan(1.0))))
+        slices = list(in_slices(pruning.batches, pruning.model))
+        before, after = (torch.cat([model(*part).flatten(0, -2) for part in slices]) for model in models)
     spread = float((before - before.mean(0)).square().sum())
     stays = 1 - float((before - after).square().sum()) / spread if spread else 0.0
     if not stays >= NEARLY_ALL:  # or NaN, of a model with unstable poles

@@ -63,6 +63,8 @@ def export_onnx(model: Classifier, path: str | os.PathLike[str], *, mode: str = 
 
 def export_torch(model: Classifier, path: str | os.PathLike[str], *, mode: str = "sequence") -> None:
     """Write the graph of `export_onnx` as a file that `torch.export.load` reads."""
+    if model.config.retrieval:
+        raise InputError("torch.export cannot leave open how many pairs a model compares; write ONNX, which can.")
     (module, example, free), content = _graph(model, mode), io.BytesIO()
     with _quiet():
         torch.export.save(torch.export.export(module, example, dynamic_shapes=free), content)

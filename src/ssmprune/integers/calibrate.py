@@ -31,7 +31,7 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
     assert model.grid is not None
     grid = replace(model.grid, ranges=find_ranges(model, batches, raw))
     model.grid = grid
-    reference, parts = Reference(whole_of(model)), list(in_slices(batches))
+    reference, parts = Reference(whole_of(model)), list(in_slices(batches, model))
     few = parts[: max(1, int((np.cumsum([part.x.shape[0] * part.x.shape[1] for part in parts]) <= CHECKED).sum()))]
     same = []
     for part in few:
@@ -50,7 +50,7 @@ def compute_in_integers(model: Classifier, batches: list[Sequences], raw: Raw | 
 def find_ranges(model: Classifier, batches: list[Sequences], raw: Raw | None) -> Ranges:
     """Return the largest activations on these sequences; raw: the scale and the offset of the samples of a sensor."""
     largest: dict[str, float] = {}
-    for part in in_slices(batches):
+    for part in in_slices(batches, model):
         for name, values in _activations(model, part):
             largest[name] = max(largest.get(name, 0.0), float(values.abs().max()))
     scale, offset = _raw(model, MARGIN * max(largest.pop("input"), 1e-6) / LARGEST, raw)

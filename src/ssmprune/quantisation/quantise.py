@@ -224,7 +224,7 @@ def _norm_inputs(model: Classifier, batches: list[Sequences]) -> NormInputs:
     """Measure the mean and the variance of what enters each batch norm, which then holds them; none without batches."""
     if not batches:
         return {}
-    measure_statistics(model, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches)))
+    measure_statistics(model, ((_padded_with_zeros(part), part.lengths) for part in in_slices(batches, model)))
     norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
     return {path: (norm.running_mean.clone(), norm.running_var.clone()) for path, norm in norms.items()}
 
@@ -255,7 +255,7 @@ def input_moments(model: Classifier, batches: Iterable[Sequences]) -> dict[str, 
     with ExitStack() as hooks:
         for path, layer in layers.items():
             hooks.enter_context(layer.register_forward_pre_hook(lambda _, inputs, path=path: add(path, inputs[0])))
-        for part in in_slices(batches):
+        for part in in_slices(batches, model):
             x, lengths = part.x.to(device), None if part.lengths is None else part.lengths.to(device).long()
             for stage in model.stages(x, lengths):  # `forward` would cut long sequences into chunks
                 x = stage(x)

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -181,13 +181,9 @@ class Recovery(Generic[Model]):
         self._refuse_swapped(adapter)
         self.classifies = isinstance(small, Classifier) and small.config.outputs > 1
         sees_padding = [not isinstance(each, Classifier) or each.config.sees_padding for each in (small, model)]
-        given = batches(data, padded=any(sees_padding), pairs=compares_pairs(model))
-        most = MOST_HELD_OUT / max(len(batch.x) for batch in given)
-        order = np.random.default_rng(seed).permutation(len(given))
-        spared = max(1, round(min(HELD_OUT * len(given), most)))
-        self.batches = [given[k] for k in sorted(order[spared:])]
+        self.batches, held_out = batches(data, seed, padded=any(sees_padding), pairs=compares_pairs(model))
         with torch.no_grad():
-            parts = [part for k in sorted(order[:spared]) for part in micro_batches(given[k])]
+            parts = [part for batch in held_out for part in micro_batches(batch)]
             self.held_out = [(part, _answer(self.teacher, part)) for part in parts]
         self.known: dict[int, list[Tensor]] = {}  # the whole model's answers by batch, where they are short
         energies = [float(expected.abs().square().mean()) for _, expected in self.held_out]
@@ -277,7 +273,7 @@ class Recovery(Generic[Model]):
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data and both sizes alone, not on how busy the machine is."""
-        steps: float = statistics.median(len(batch.x) * batch.x.shape[1] for batch in self.batches)
+        steps: float = statistics.fmean(len(batch.x) * batch.x.shape[1] for batch in self.batches)
         pace = PACE * min(4.0, 32 * 1024 / steps)
         if isinstance(self.student, Classifier) and isinstance(self.teacher, Classifier):
             small, whole = self.student.config, self.teacher.config
@@ -379,20 +375,34 @@ class Recovery(Generic[Model]):
         return outcome
 
 
-def batches(data: Iterable[Any], *, padded: bool = True, pairs: bool = False) -> list[Sequences]:
-    """Cut data as `collect` takes them into batches of at most 32 sequences, 8 if long, and at least eight batches.
+def batches(
+    data: Iterable[Any], seed: int, *, padded: bool = True, pairs: bool = False
+) -> tuple[list[Sequences], list[Sequences]]:
+    """Return batches to learn from, and some of sequences drawn at random that are held out.
 
+    data: as `collect` takes them. A batch has at most 32 sequences, 8 if long, and there are at least about eight.
     padded: what follows the length of a sequence stays; otherwise sequences of similar length are batched without it.
     pairs: the sequences of a pair, as a model takes them, follow each other in the batches.
     """
-    joined = _join(take(data, None, HELD_BYTES, pairs=pairs))
-    if not padded:
-        joined = [run for long in joined for run in _without_padding(long, 1 + pairs)]
-    size = max(2, min(BATCH, count(joined) // 8 // 2 * 2))
-    cut = [batch for long in joined for batch in _slices(long, min(size, max(FEWEST, sequences_per_pass(long))))]
-    if len(cut) < 2:
+    joined, together = _join(take(data, None, HELD_BYTES, pairs=pairs)), 1 + pairs
+    total = count(joined) // together
+    if total * together < 4:
         raise InputError("Recovery needs at least four sequences: some to learn from, some held out.")
-    return cut
+    spared = max(2 // together, round(min(HELD_OUT * total, MOST_HELD_OUT / together)))
+    is_held_out = np.zeros(total, bool)
+    is_held_out[np.random.default_rng(seed).permutation(total)[:spared]] = True
+    masks = torch.split(torch.from_numpy(is_held_out.repeat(together)), [len(long.x) for long in joined])
+    size = max(2, min(BATCH, total * together // 8 // 2 * 2))
+    learnt, held_out = (
+        [
+            batch
+            for long, mask in zip(joined, masks, strict=True)
+            for run in _runs(long, (mask == wanted).nonzero().view(-1, together), padded=padded)
+            for batch in _slices(run, min(size, max(FEWEST, sequences_per_pass(run))))
+        ]
+        for wanted in (False, True)
+    )
+    return learnt, held_out
 
 
 def micro_batches(batch: Sequences) -> list[Sequences]:
@@ -414,17 +424,19 @@ def _join(given: list[Sequences]) -> list[Sequences]:
     return joined
 
 
-def _without_padding(sequences: Sequences, together: int) -> list[Sequences]:
-    """Sort by length, and cut runs of a few batches at their longest sequence: of a text most may be padding.
+def _runs(sequences: Sequences, rows: Tensor, *, padded: bool) -> Iterator[Sequences]:
+    """Yield some sequences; without padding in order of length, a few batches together, cut after the longest.
 
-    together: how many sequences that follow each other stay together.
+    rows: (n, together); sequences that follow each other in them stay together.
     """
-    if sequences.lengths is None:
-        return [sequences]
-    longest = sequences.lengths.view(-1, together).amax(1)
-    order = torch.arange(len(sequences.x)).view(-1, together)[longest.argsort(descending=True, stable=True)].flatten()
-    runs = [sequences.rows(rows) for rows in torch.split(order, RUN)]
-    return [Sequences(x[:, : int(lengths.max())], lengths) for x, lengths in runs if lengths is not None]
+    x, lengths = sequences.x, None if sequences.lengths is None else sequences.lengths.cpu()
+    size = max(1, len(rows))
+    if lengths is not None and not padded:
+        rows, size = rows[lengths[rows].amax(1).argsort(descending=True, stable=True)], RUN // rows.shape[1]
+    for run in filter(len, torch.split(rows, size)):
+        ends = None if lengths is None else lengths[run.flatten()]
+        longest = x.shape[1] if padded or ends is None else int(ends.max())
+        yield Sequences(x[:, :longest][run.flatten()], ends)
 
 
 def _slices(sequences: Sequences, size: int) -> list[Sequences]:
