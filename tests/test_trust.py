@@ -190,14 +190,16 @@ def test_a_digest_sees_names_types_shapes_and_numbers():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_source_runs_code_from_files(path):
     """No pickle, no eval, no exec, no shell; torch.load and numpy's load only with their safe switches."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    ours = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}  # such as `ssmprune.compile`
+    for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             assert not {"pickle", "dill", "joblib", "shelve", "marshal", "cloudpickle"} & set(names)
         if not isinstance(node, ast.Call):
             continue
         called, keywords = ast.unparse(node.func), {word.arg: ast.unparse(word.value) for word in node.keywords}
-        assert called not in ("eval", "exec", "compile", "os.system", "__import__")
+        assert called not in {"eval", "exec", "compile", "os.system", "__import__"} - ours
         assert keywords.get("shell") != "True"
         if called == "torch.load":
             assert keywords.get("weights_only") == "True"
