@@ -177,8 +177,8 @@ def write_table(rows: list[Row]) -> None:
         lines.append((f"`{name}`", whole, f"{-share:.0%}", sizes, f"{time}, {some[0]['seconds']:.0f} s", start, *cells))
     text = (
         "# Prune, or train small?\n\nAccuracy (%) of models of the same size on at most 10,000 test examples (whole: "
-        "on all): pruned in closed form and after a recovery without labels, and trained from scratch with labels by the "
-        "same recipe, in the same time of one processor core. Several seeds: their mean and standard deviation. By "
+        "on all): pruned in closed form and after a recovery without labels, and trained from scratch with labels by "
+        "the same recipe, in the same time of one processor core. Several seeds: their mean and standard deviation. By "
         "`python paper/scripts/worth_it.py --data DATA`.\n\n"
     )
     titles = ("checkpoint", "whole", "operations", "parameters", "time", "pruned", *WAYS)
