@@ -122,7 +122,8 @@ def test_pieces_longer_than_every_document_are_refused(root):
 
 @pytest.mark.slow
 def test_the_variance_explained_is_counted_by_hand(root):
-    recipe = replace(get("retrieval", "s5", "cpu"), width=8, depth=1, states=8, blocks=1, epochs=6, lr=0.02)
+    sizes = {"width": 16, "depth": 1, "states": 8, "blocks": 1, "epochs": 24}
+    recipe = replace(get("retrieval", "s5", "cpu"), **sizes, lr=0.02, ssm_lr=0.01)
     train, val = read_pieces(root, topics=6, length=40)
     model, explained = learn_to_read(train, val, recipe)
     with torch.no_grad():
