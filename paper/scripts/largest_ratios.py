@@ -109,8 +109,8 @@ def write_table(rows: list[Row]) -> None:
         "# Largest ratios within one point\n\nShare of states pruned, found on 2,000 validation examples (Speech has "
         "596), and in brackets the accuracy on the whole test set, in the averages the points lost there; by "
         "`python paper/scripts/largest_ratios.py --data DATA`. Recovery: the steps planned for two and a half minutes "
-        "of two cores, run on one thread within five, at three ratios above the surgeon's. It left out padding only "
-        "after those for Text and ListOps.\n\n"
+        "of two cores, run on one thread within five, at three ratios above the surgeon's. Those for Text and ListOps "
+        "are older than the others: they still spent steps on padding.\n\n"
     )
     write_atomically(TABLE, (text + markdown_rows(("checkpoint", "whole", *WAYS), lines) + "\n").encode())
 

@@ -252,17 +252,14 @@ def test_partners_stay_together_and_are_judged_together(with_lengths):
     torch.manual_seed(0)
     config = Config("s5", 2, 3, width=6, states=(12, 12), retrieval=True, pooling="last")
     model, (x, lengths) = Classifier(config).eval(), padded()
-    data = [sp.Sequences(*of) for of in zip(x.split(32), lengths.split(32), strict=True)]
-    data = data if with_lengths else [batch.x for batch in data]
-    given = []
-    for batch in data:
-        both, answers = (
-            (batch if with_lengths else sp.Sequences(batch)).x,
-            model(*batch) if with_lengths else model(batch),
-        )
-        given += [(a[0].tolist(), b[0].tolist(), y.tolist()) for a, b, y in zip(*both.split(16), answers, strict=True)]
-    small = sp.prune(model, 0.8)
-    trial = Recovery(small, model, data)
+    ends = lengths.split(32) if with_lengths else [None] * 3
+    data = [sp.Sequences(*of) for of in zip(x.split(32), ends, strict=True)]
+    given = [
+        (a[0].tolist(), b[0].tolist(), y.tolist())
+        for batch in data
+        for a, b, y in zip(*batch.x.split(16), model(*batch), strict=True)
+    ]
+    trial = Recovery(sp.prune(model, 0.8), model, data)
     seen = [(batch, answer_together(model, batch)) for batch in trial.batches] + trial.held_out
     found = [
         (a[0].tolist(), b[0].tolist(), y.tolist())

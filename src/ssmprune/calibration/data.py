@@ -100,25 +100,30 @@ def _pairs(batch: Sequences) -> Iterator[Sequences]:
 
 def in_slices(batches: Iterable[Sequences], model: Any) -> Iterator[Sequences]:
     """Cut batches for a model into slices of a few sequences; where it compares pairs, join what `take` took apart."""
-    if compares_pairs(model):
-        singles = (pair for batch in batches for pair in _pairs(batch))
-        for _, group in groupby(singles, key=lambda pair: (pair.x.shape, pair.lengths is None)):
-            alike = list(group)
-            size = max(1, STEPS_AT_ONCE // alike[0].x.shape[1] // 2)
-            for start in range(0, len(alike), size):
-                xs, lengths = zip(*alike[start : start + size], strict=True)
-                yield Sequences(_as_halves(xs), None if lengths[0] is None else _as_halves(lengths))
-        return
-    for batch in batches:
+    pairs = compares_pairs(model)
+    for batch in join(pair for both in batches for pair in _pairs(both)) if pairs else batches:
         size = max(2, STEPS_AT_ONCE // batch.x.shape[1]) // 2 * 2
         for start in range(0, len(batch.x), size):
-            yield batch.rows(slice(start, start + size))
+            part = batch.rows(slice(start, start + size))
+            yield in_halves(part) if pairs else part
 
 
-def _as_halves(pairs: Iterable[Tensor]) -> Tensor:
+def join(batches: Iterable[Sequences]) -> list[Sequences]:
+    """Join batches of equally long sequences that follow each other, so that all slices but the last are full."""
     import torch
 
-    return torch.stack(tuple(pairs), 1).flatten(0, 1)
+    joined = []
+    for _, group in groupby(batches, key=lambda batch: (batch.x.shape[1:], batch.lengths is None)):
+        xs, lengths = zip(*group, strict=True)
+        joined.append(Sequences(torch.cat(xs), None if lengths[0] is None else torch.cat(lengths)))
+    return joined
+
+
+def in_halves(pairs: Sequences) -> Sequences:
+    """Return pairs whose members follow each other as a model takes them: the first of all, then the second."""
+    import torch
+
+    return pairs.rows(torch.arange(len(pairs.x)).view(-1, 2).T.flatten())
 
 
 def _inputs(batch: Any) -> Sequences:

@@ -275,7 +275,7 @@ def recover(
     _check_minutes(options.minutes)
     check_writable(options.out)
     small, model = load(checkpoint), load(whole)
-    state = options.out.with_name(f"{options.out.name}.recovery")
+    state = _recovery_states(options.out)[0]
     outcome = _learn(small, model, options.load(whole) or [], options.minutes, state)
     _save(outcome.model, small, checkpoint, options.out)
     state.unlink(missing_ok=True)

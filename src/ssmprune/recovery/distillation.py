@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..adapters import Adapter, layers_of
-from ..calibration.data import Sequences, compares_pairs, count, take
+from ..calibration.data import Sequences, compares_pairs, count, in_halves, join, take
 from ..calibration.record import answer, refuse_what_cannot_run
 from ..errors import InputError, one_of
 from ..models.classifier import Classifier
@@ -273,7 +272,7 @@ class Recovery(Generic[Model]):
 
     def planned_steps(self, minutes: float) -> int:
         """Return a number of steps that depends on the data and both sizes alone, not on how busy the machine is."""
-        steps: float = statistics.fmean(len(batch.x) * batch.x.shape[1] for batch in self.batches)
+        steps = statistics.fmean(len(batch.x) * batch.x.shape[1] for batch in self.batches)
         pace = PACE * min(4.0, 32 * 1024 / steps)
         if isinstance(self.student, Classifier) and isinstance(self.teacher, Classifier):
             small, whole = self.student.config, self.teacher.config
@@ -384,7 +383,7 @@ def batches(
     padded: what follows the length of a sequence stays; otherwise sequences of similar length are batched without it.
     pairs: the sequences of a pair, as a model takes them, follow each other in the batches.
     """
-    joined, together = _join(take(data, None, HELD_BYTES, pairs=pairs)), 1 + pairs
+    joined, together = join(take(data, None, HELD_BYTES, pairs=pairs)), 1 + pairs
     total = count(joined) // together
     if total * together < 4:
         raise InputError("Recovery needs at least four sequences: some to learn from, some held out.")
@@ -413,15 +412,6 @@ def micro_batches(batch: Sequences) -> list[Sequences]:
 def sequences_per_pass(sequences: Sequences) -> int:
     """Return how many sequences of this length the memory allows in a backward pass."""
     return max(2, STEPS_PER_PASS // sequences.x.shape[1] // 2 * 2)
-
-
-def _join(given: list[Sequences]) -> list[Sequences]:
-    """Join batches of equally long sequences that follow each other, so that all slices but the last are full."""
-    joined = []
-    for _, group in groupby(given, key=lambda batch: (batch.x.shape[1:], batch.lengths is None)):
-        xs, lengths = zip(*group, strict=True)
-        joined.append(Sequences(torch.cat(xs), None if lengths[0] is None else torch.cat(lengths)))
-    return joined
 
 
 def _runs(sequences: Sequences, rows: Tensor, *, padded: bool) -> Iterator[Sequences]:
@@ -458,7 +448,7 @@ def one_cycle(share: float) -> float:
 def _answer(model: nn.Module, sequences: Sequences) -> Tensor:
     """Return a model's answers, without those at steps that are padding; of pairs the batch has one after the other."""
     if compares_pairs(model):
-        sequences = sequences.rows(torch.arange(len(sequences.x)).view(-1, 2).T.flatten())
+        sequences = in_halves(sequences)
     output = answer(model, sequences)
     if output is None:
         raise InputError(f"Recovery compares output tensors; {type(model).__name__} gives none.")
